@@ -1,0 +1,38 @@
+# `make demo` and `make test` need only Python 3.11 or newer and make: they install the rest.
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+BIN := .venv/bin
+RUN := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python
+DEMO := runs/demo
+
+.PHONY: demo test slow bench lint install clean
+
+install: .venv/installed
+
+.venv/installed: setup.py constraints.txt
+	@test -n "$(PYTHON)" || { echo "error: Python 3.11 or newer is needed; set PYTHON=..."; exit 1; }
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --upgrade pip
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[test]"
+	@touch $@
+
+demo: install
+	$(RUN) -m trainer.prepare --dataset demo --source $(DEMO)/photos --output $(DEMO)/data --store both
+	$(RUN) -m trainer.task --data $(DEMO)/data --job_dir $(DEMO)/job --preset demo
+
+test: install
+	$(RUN) -m pytest
+
+slow: install
+	$(RUN) -m pytest -m slow
+
+bench: install
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[benchmark]"
+	for program in benchmarks/*.py; do $(RUN) $$program || exit 1; done
+
+lint: install
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+clean:
+	rm -rf runs

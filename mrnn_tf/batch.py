@@ -1,0 +1,76 @@
+"""Batch jobs as Apache Beam pipelines: every item through one `DoFn`, on any runner.
+
+The results of an item are files, not pipeline output: some runners drop output silently, so a job
+counts its files when the pipeline has ended.
+"""
+
+import contextlib
+import logging
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import apache_beam as beam
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from tqdm import tqdm
+
+_SECONDS_BETWEEN_LINES = 10
+
+
+def parse_options(argv: Sequence[str]) -> PipelineOptions:
+    """Beam's options from flags; a flag that Beam does not know is refused."""
+    options = PipelineOptions(list(argv))
+    known = options.get_all_options(drop_default=True)
+    received = options.get_all_options(drop_default=True, retain_unknown_options=True)
+    unknown = sorted(set(received) - set(known))
+    if unknown:
+        raise ValueError(
+            f"Unknown flag --{unknown[0]}: neither the program nor Apache Beam has it."
+        )
+    return options
+
+
+def run(
+    items: Sequence,
+    do_fn: beam.DoFn,
+    options: PipelineOptions,
+    done: Callable[[], int],
+    total: int,
+    unit: str,
+) -> None:
+    """Runs the pipeline to its end, showing how much is `done` of `total`.
+
+    The default runner works in this process and downloads nothing, unlike Beam's own default.
+    """
+    name = options.view_as(StandardOptions).runner
+    runner = FnApiRunner() if name in (None, "DirectRunner") else name
+    with _progress(done, total, unit), beam.Pipeline(runner=runner, options=options) as pipeline:
+        _ = pipeline | "Items" >> beam.Create(items) | "Work" >> beam.ParDo(do_fn)
+
+
+@contextlib.contextmanager
+def _progress(done: Callable[[], int], total: int, unit: str) -> Iterator[None]:
+    """A bar on a terminal, a line now and then in a log."""
+    stop = threading.Event()
+
+    def watch(bar: tqdm) -> None:
+        last = time.monotonic()
+        while not stop.wait(1):
+            bar.n = done()
+            bar.refresh()
+            if not sys.stderr.isatty() and time.monotonic() - last > _SECONDS_BETWEEN_LINES:
+                last = time.monotonic()
+                logging.info("%d of %d %s", done(), total, unit)
+
+    with tqdm(total=total, unit=f" {unit}", disable=None) as bar:
+        thread = threading.Thread(target=watch, args=(bar,), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+            bar.n = done()
+            bar.refresh()

@@ -1,0 +1,175 @@
+"""What a run is made of: frozen dataclasses, to and from JSON."""
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any, Self
+
+VARIANTS = (
+    "mrnn",
+    "rnn_base",
+    "no_emb_input",
+    "one_layer_emb",
+    "emb_one_input",
+    "vis_in_rnn",
+    "vis_in_rnn_both",
+    "vis_in_rnn_both_shared",
+    "mrnn_shared",
+    "nic",
+)
+CELLS = ("mrnn", "elman", "gru", "lstm")
+ACTIVATIONS = ("relu", "sigmoid", "scaled_tanh")
+OPTIMIZERS = ("adam", "sgd")
+SCHEDULES = ("constant", "cosine", "authors")
+
+
+def field(
+    default: Any,
+    help: str,
+    *,
+    choices: tuple[str, ...] = (),
+    at_least: float = -math.inf,
+    below: float = math.inf,
+) -> Any:
+    """A field of a config: its default, what it means, and which values it may have."""
+    limits = {"choices": choices, "at_least": at_least, "below": below}
+    return dataclasses.field(default=default, metadata={"help": help, **limits})
+
+
+class Config:
+    """What the configs share: every field is checked, and a dict of JSON values makes one."""
+
+    def __post_init__(self):
+        for each in dataclasses.fields(self):
+            value = getattr(self, each.name)
+            if not _fits(each, value):
+                raise ValueError(
+                    f"`{type(self).__name__}.{each.name}` must be {_wanted(each)}; got {value!r}."
+                )
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        names = [each.name for each in dataclasses.fields(cls)]
+        for name in values:
+            if name not in names:
+                raise ValueError(
+                    f"`{cls.__name__}` has no field `{name}`; its fields are {', '.join(names)}."
+                )
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def _fits(each: dataclasses.Field, value: Any) -> bool:
+    if each.type is float and type(value) is int:
+        value = float(value)
+    if type(value) is not each.type:
+        return False
+    if each.type in (int, float):
+        return math.isfinite(value) and each.metadata["at_least"] <= value < each.metadata["below"]
+    return not each.metadata["choices"] or value in each.metadata["choices"]
+
+
+def _wanted(each: dataclasses.Field) -> str:
+    if each.metadata["choices"]:
+        return "one of " + ", ".join(each.metadata["choices"])
+    wanted = f"of type {each.type.__name__}"
+    if each.metadata["at_least"] > -math.inf:
+        wanted += f", at least {each.metadata['at_least']}"
+    if each.metadata["below"] < math.inf:
+        wanted += f", below {each.metadata['below']}"
+    return wanted
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig(Config):
+    """The network: its wiring and its sizes; the defaults are the paper's."""
+
+    variant: str = field("mrnn", "wiring of the network", choices=VARIANTS)
+    cell: str = field(
+        "mrnn", "recurrent cell: the paper's (Eq. 2), Elman's (Eq. 1), GRU or LSTM", choices=CELLS
+    )
+    activation: str = field("relu", "f2 of the cell `mrnn`", choices=ACTIVATIONS)
+    embedding_1: int = field(128, "size of word embedding layer I", at_least=1)
+    embedding_2: int = field(256, "size of word embedding layer II", at_least=1)
+    recurrent: int = field(256, "size of the recurrent layer", at_least=1)
+    multimodal: int = field(512, "size of the multimodal layer", at_least=1)
+    dropout_embedding: float = field(0.5, "dropout of the words", at_least=0, below=1)
+    dropout_recurrent: float = field(0.5, "dropout of the recurrent output", at_least=0, below=1)
+    dropout_multimodal: float = field(0.5, "dropout of the multimodal layer", at_least=0, below=1)
+    image_dropout: float = field(
+        0.0, "how often training shows a learned null image instead", at_least=0, below=1
+    )
+    normalize_features: bool = field(True, "scale every feature vector to a mean square of one")
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainConfig(Config):
+    """How the network is trained."""
+
+    epochs: float = field(20.0, "passes over the training captions", at_least=0.0)
+    batch_size: int = field(128, "captions in a batch, over all devices and workers", at_least=1)
+    optimizer: str = field("adam", "how gradients are applied", choices=OPTIMIZERS)
+    learning_rate: float = field(1e-3, "the highest learning rate", at_least=0.0)
+    momentum: float = field(0.0, "momentum of sgd", at_least=0.0, below=1.0)
+    schedule: str = field("cosine", "course of the learning rate", choices=SCHEDULES)
+    warmup_steps: int = field(100, "steps in which the learning rate rises", at_least=0)
+    clip_norm: float = field(10.0, "highest norm of the gradient; 0 clips nothing", at_least=0.0)
+    l2: float = field(0.0, "lambda of Eq. 6, the weight of ||theta||^2", at_least=0.0)
+    label_smoothing: float = field(
+        0.0, "share of a target that goes to all words evenly", at_least=0.0, below=1.0
+    )
+    max_words: int = field(30, "longer training captions are left out", at_least=1)
+    shuffle_buffer: int = field(4096, "captions that are shuffled at once", at_least=1)
+    finetune_encoder: bool = field(False, "train the image encoder too, from stored images")
+    encoder_learning_rate: float = field(1e-5, "highest rate of the encoder", at_least=0.0)
+    evaluate_epochs: float = field(1.0, "epochs between two evaluations", at_least=0.001)
+    patience: int = field(
+        0, "evaluations without a better perplexity before the run stops; 0: never", at_least=0
+    )
+    checkpoint_steps: int = field(500, "most steps between two checkpoints", at_least=1)
+    steps_per_loop: int = field(50, "most steps between two looks at the run", at_least=1)
+    seed: int = field(0, "seed of weights, dropout and shuffling", at_least=0)
+    deterministic: bool = field(False, "bit-identical results of equal commands")
+    mixed_precision: bool = field(False, "compute in bfloat16")
+    jit_compile: bool = field(False, "compile the training step by XLA (one device)")
+
+
+@dataclasses.dataclass(frozen=True)
+class RunConfig:
+    """The contents of a run's `config.json`: all that is needed to build its model again."""
+
+    model: ModelConfig
+    train: TrainConfig
+    vocabulary_size: int
+    feature_size: int
+    encoder: dict  # what made the features, `identity` first of all; see DatasetInfo
+    dataset: str  # the fingerprint of the training data
+
+    def to_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        parts = {
+            "model": ModelConfig.from_dict(values["model"]),
+            "train": TrainConfig.from_dict(values["train"]),
+        }
+        return cls(**{**values, **parts})
+
+    def difference(self, other: "RunConfig") -> str | None:
+        """The first setting in which two runs differ, as a sentence part; `None` if none."""
+        mine, others = _flat(self.to_dict()), _flat(other.to_dict())
+        for name in mine:
+            if mine[name] != others.get(name):
+                return f"{name} is {mine[name]!r} there and {others.get(name)!r} here"
+        return None
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat = {}
+    for name, value in values.items():
+        inner = isinstance(value, Mapping)
+        flat |= _flat(value, f"{prefix}{name}.") if inner else {prefix + name: value}
+    return flat

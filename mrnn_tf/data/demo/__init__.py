@@ -1,0 +1,78 @@
+"""The embedded dataset `demo`: captioned pictures of small scenes, rendered from a seed.
+
+The test split holds pairs (thing, colour) and triples (thing, relation, thing) that training does
+not, so a model does well there only by seeing what is in the picture.
+"""
+
+import io
+import json
+import os
+from collections.abc import Iterator
+
+import numpy as np
+import tensorflow as tf
+
+from mrnn_tf import schema
+from mrnn_tf.data.demo import captions, draw
+from mrnn_tf.data.demo.scene import Scene, sample
+
+CAPTIONS_FILE = "captions.jsonl"  # written last: its presence means "whole"
+NOTE_FILE = "demo.json"
+VERSION = 1  # of the pictures and captions made from a seed
+SHARES = {schema.VAL: 0.1, schema.TEST: 2 / 15}
+
+
+def scenes(seed: int, images: int) -> Iterator[tuple[str, str, Scene, np.random.Generator]]:
+    """Name, split, scene and the generator that goes on to draw and describe it."""
+    counts = {split: round(images * share) for split, share in SHARES.items()}
+    counts = {schema.TRAIN: images - sum(counts.values()), **counts}
+    for part, (split, count) in enumerate(counts.items()):
+        for index in range(count):
+            rng = np.random.default_rng([seed, part, index])
+            yield f"{split}-{index:05d}", split, sample(rng, split, index), rng
+
+
+def write(folder: str, seed: int = 0, images: int = 1500) -> int:
+    """Writes `images/*.jpg` and `captions.jsonl` below the folder unless they are there already.
+
+    Returns:
+        The number of images.
+
+    Raises:
+        ValueError: The folder holds other captions, or there would be no image.
+    """
+    if images < 1:
+        raise ValueError(f"`images` must be 1 or more, received {images}.")
+    listing, note = os.path.join(folder, CAPTIONS_FILE), os.path.join(folder, NOTE_FILE)
+    wanted = {"version": VERSION, "seed": seed, "images": images}
+    if tf.io.gfile.exists(listing):
+        found = json.loads(_read(note)) if tf.io.gfile.exists(note) else "captions of other images"
+        if found != wanted:
+            raise ValueError(
+                f"`folder` {folder} must be empty or hold the demo dataset {wanted}, "
+                f"but it holds {found}: delete it or choose another folder."
+            )
+        return images
+    tf.io.gfile.makedirs(os.path.join(folder, "images"))
+    lines = []
+    for name, split, scene, rng in scenes(seed, images):
+        path = f"images/{name}.jpg"
+        jpeg = io.BytesIO()
+        draw.render(scene, rng).save(jpeg, "JPEG", quality=90)
+        _write(os.path.join(folder, path), jpeg.getvalue())
+        texts = [text for _, text in captions.describe(scene, rng)]
+        lines.append(json.dumps({"image": path, "captions": texts, "split": split}) + "\n")
+    _write(note, json.dumps(wanted).encode())
+    _write(f"{listing}.partial", "".join(lines).encode())
+    tf.io.gfile.rename(f"{listing}.partial", listing, overwrite=True)
+    return images
+
+
+def _read(path: str) -> bytes:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return file.read()
+
+
+def _write(path: str, content: bytes) -> None:
+    with tf.io.gfile.GFile(path, "wb") as file:
+        file.write(content)

@@ -1,0 +1,83 @@
+"""Precomputed features: a memory-mapped array with one row per named image."""
+
+import zipfile
+
+import numpy as np
+import tensorflow as tf
+
+_ROWS_AT_ONCE = 4096
+
+
+class FeatureTable:
+    """Rows of `.npy` or `.npz` features by image name.
+
+    Args:
+        path: str. A float16 or float32 array [N, D]; an `.npz` holds it as its only array, or as
+            `features`, and may hold the `names` too.
+        names: str. A text file of N lines, line i names row i; optional if the `.npz` has names.
+    """
+
+    def __init__(self, path: str, names: str | None = None):
+        self.path = path
+        self.array, own_names = _open(path)
+        if self.array.ndim != 2 or not np.issubdtype(self.array.dtype, np.floating):
+            raise ValueError(
+                f"--features {path} must be a float array of shape [images, size]; "
+                f"received {self.array.dtype} {list(self.array.shape)}."
+            )
+        if names is None and own_names is None:
+            raise ValueError(f"--features {path} needs --names, a file with the image of each row.")
+        listed = _read_names(names) if names is not None else [str(n) for n in own_names]
+        if len(listed) != len(self.array):
+            raise ValueError(
+                f"--features {path} has {len(self.array)} rows, but --names "
+                f"{names or path} has {len(listed)} names: they must be as many."
+            )
+        self._rows = {name: row for row, name in enumerate(listed)}
+        if len(self._rows) != len(listed):
+            twice = next(n for i, n in enumerate(listed) if self._rows[n] != i)
+            raise ValueError(f"--names {names or path} holds {twice} twice.")
+
+    @property
+    def size(self) -> int:
+        return self.array.shape[1]
+
+    def row(self, image_id: str) -> int | None:
+        return self._rows.get(image_id)
+
+    def check_finite(self) -> None:
+        """Raises for the first row that holds NaN or infinity."""
+        for start in range(0, len(self.array), _ROWS_AT_ONCE):
+            bad = ~np.isfinite(self.array[start : start + _ROWS_AT_ONCE]).all(axis=1)
+            if bad.any():
+                row = start + int(bad.argmax())
+                name = next(n for n, r in self._rows.items() if r == row)
+                raise ValueError(
+                    f"--features {self.path} holds NaN or infinity in row {row} ({name})."
+                )
+
+
+def _open(path: str) -> tuple[np.ndarray, np.ndarray | None]:
+    if not tf.io.gfile.exists(path):
+        raise FileNotFoundError(f"--features {path} does not exist.")
+    try:
+        if not path.endswith(".npz"):
+            return np.load(path, mmap_mode="r", allow_pickle=False), None
+        with np.load(path, allow_pickle=False) as archive:
+            arrays = {name: archive[name] for name in archive.files}
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
+        raise ValueError(f"--features {path} is not a readable NumPy file: {error}") from None
+    names = arrays.pop("names", None)
+    if "features" not in arrays and len(arrays) != 1:
+        raise ValueError(
+            f"--features {path} must hold one array, or one called features; "
+            f"it holds {', '.join(arrays) or 'none'}."
+        )
+    return arrays.get("features", next(iter(arrays.values()))), names
+
+
+def _read_names(path: str) -> list[str]:
+    if not tf.io.gfile.exists(path):
+        raise FileNotFoundError(f"--names {path} does not exist.")
+    with tf.io.gfile.GFile(path) as file:
+        return [line.strip() for line in file.read().splitlines() if line.strip()]

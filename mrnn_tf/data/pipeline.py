@@ -1,0 +1,197 @@
+"""From shards to batches by tf.data.
+
+Captions become training examples `{features [B, D], word_ids [B, T], target_ids [B, T]}`, where
+`word_ids` begin with <s>, `target_ids` end with </s>, and both are padded on the right. The
+features stand once per caption, never per word. With images instead of features, `images` string
+[B] takes their place.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+
+from mrnn_tf import schema
+from mrnn_tf.data import records
+from mrnn_tf.text import Vocabulary
+from mrnn_tf.vision import images
+from mrnn_tf.vision.encoders import Encoder
+
+# Two lengths share a bucket, so padding is a few percent of the words; the last ones are rare.
+BUCKET_BOUNDARIES = (*range(5, 31, 2), 35, 40, 50, 70, 100)
+_RECORDS_AT_ONCE = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A split of a dataset as the model reads it.
+
+    Args:
+        directory: str. The dataset.
+        split: str. One of its splits.
+        vocabulary: Vocabulary. The run's own.
+        stores: str. `features`, or `images` where the run computes features itself.
+    """
+
+    directory: str
+    split: str
+    vocabulary: Vocabulary
+    stores: str = "features"
+
+    def __post_init__(self):
+        info = self.info
+        if self.stores not in info.stores:
+            raise ValueError(
+                f"{self.directory} holds {' and '.join(info.stores)} but no {self.stores}: "
+                f"prepare it with --store {self.stores} or both."
+            )
+
+    @property
+    def info(self) -> records.DatasetInfo:
+        return records.DatasetInfo.load(self.directory)
+
+
+def training_batches(
+    source: Source,
+    batch_size: int,
+    seed: int,
+    max_words: int = 30,
+    shuffle_buffer: int = 4096,
+    workers: int = 1,
+    worker: int = 0,
+    deterministic: bool = False,
+) -> tf.data.Dataset:
+    """Endless shuffled batches of exactly `batch_size` captions, of similar length.
+
+    Every worker forms the same batches and keeps its own rows, `worker::workers`, so that training
+    sees the same global batch whatever the number of workers.
+    """
+    if batch_size % workers:
+        raise ValueError(f"batch_size {batch_size} must be a multiple of {workers} workers.")
+    info = source.info
+    paths = tf.constant(_captioned_shards(source, info))
+
+    def epoch(number: tf.Tensor) -> tf.data.Dataset:
+        # The orders are functions of seed and epoch: a reshuffling op below `repeat` would not
+        # resume from a checkpoint with the order it had.
+        seeds = tf.stack([tf.constant(seed, tf.int64), number])
+        order = tf.argsort(tf.random.stateless_uniform(tf.shape(paths), seeds))
+        dataset = _captions(tf.gather(paths, order), source, info, deterministic)
+        dataset = dataset.filter(lambda example: _length(example) <= max_words + 1)
+        chosen = tf.random.stateless_uniform([], seeds, None, None, tf.int64)
+        return dataset.shuffle(shuffle_buffer, seed=chosen, reshuffle_each_iteration=False)
+
+    dataset = _bucketed(tf.data.Dataset.counter().flat_map(epoch), batch_size, drop_remainder=True)
+    if workers > 1:
+        dataset = dataset.map(lambda batch: {k: v[worker::workers] for k, v in batch.items()})
+    return _with_options(dataset.prefetch(tf.data.AUTOTUNE), deterministic)
+
+
+def evaluation_batches(source: Source, batch_size: int) -> tf.data.Dataset:
+    """Every caption of a split once, whole, in an order that never changes."""
+    dataset = _bucketed(_all_captions(source), batch_size, drop_remainder=False)
+    return _with_options(dataset.prefetch(tf.data.AUTOTUNE), deterministic=True)
+
+
+def image_batches(source: Source, batch_size: int) -> tf.data.Dataset:
+    """Every image of a split once: `{ids, features or images, captions (ragged, raw)}`."""
+    info = source.info
+    dataset = tf.data.TFRecordDataset(info.shards(source.directory, source.split)).batch(batch_size)
+    return dataset.map(lambda some: _image_part(some, source, info), tf.data.AUTOTUNE).prefetch(2)
+
+
+def count_long(source: Source, max_words: int) -> int:
+    """How many captions training leaves out because they have more than `max_words` words."""
+    long = _all_captions(source).filter(lambda example: _length(example) > max_words + 1)
+    return int(long.reduce(0, lambda count, _: count + 1).numpy())
+
+
+def _captioned_shards(source: Source, info: records.DatasetInfo) -> list[str]:
+    paths = info.shards(source.directory, source.split)
+    if info.splits[source.split].captions == 0:
+        raise ValueError(f"The split {source.split!r} of {source.directory} holds no captions.")
+    return paths
+
+
+def _all_captions(source: Source) -> tf.data.Dataset:
+    info = source.info
+    return _captions(tf.constant(_captioned_shards(source, info)), source, info, True)
+
+
+def _captions(
+    paths: tf.Tensor, source: Source, info: records.DatasetInfo, deterministic: bool
+) -> tf.data.Dataset:
+    """One element a caption: its ids from <s> to </s>, its length, and its image."""
+    dataset = tf.data.Dataset.from_tensor_slices(paths).interleave(
+        tf.data.TFRecordDataset,
+        cycle_length=8,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=deterministic,
+    )
+
+    def expand(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        image = _image_part(serialized, source, info)
+        captions = image["captions"]
+        row = captions.value_rowids()
+        words = source.vocabulary.ids(captions.flat_values)
+        ones = tf.ones_like(row, tf.int32)[:, tf.newaxis]
+        ids = tf.concat([ones * schema.START_ID, words, ones * schema.END_ID], axis=1)
+        return {
+            source.stores: tf.gather(image[source.stores], row),
+            "ids": ids.to_tensor(schema.PAD_ID),
+            "length": tf.cast(words.row_lengths(), tf.int32) + 1,  # the end sign is a word
+        }
+
+    return dataset.batch(_RECORDS_AT_ONCE).map(expand, tf.data.AUTOTUNE).unbatch()
+
+
+def _image_part(serialized: tf.Tensor, source: Source, info: records.DatasetInfo) -> dict:
+    parsed = records.parse(serialized, info, [source.stores])
+    key = schema.IMAGE_FEATURES if source.stores == "features" else schema.IMAGE_ENCODED
+    return {
+        "ids": parsed[schema.IMAGE_ID],
+        source.stores: parsed[key],
+        "captions": parsed[schema.CAPTION_TEXT],
+    }
+
+
+def _bucketed(dataset: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf.data.Dataset:
+    return dataset.bucket_by_sequence_length(
+        _length,
+        BUCKET_BOUNDARIES,
+        [batch_size] * (len(BUCKET_BOUNDARIES) + 1),
+        drop_remainder=drop_remainder,
+    ).map(_inputs_and_targets)
+
+
+def _inputs_and_targets(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    ids = batch.pop("ids")[:, : tf.reduce_max(batch.pop("length")) + 1]
+    return {**batch, schema.WORD_IDS: ids[:, :-1], schema.TARGET_IDS: ids[:, 1:]}
+
+
+def _length(example: dict[str, tf.Tensor]) -> tf.Tensor:
+    return example["length"]
+
+
+def _with_options(dataset: tf.data.Dataset, deterministic: bool) -> tf.data.Dataset:
+    options = tf.data.Options()
+    options.deterministic = deterministic
+    # The shuffles inside `flat_map` count as external state, but their seeds are given.
+    options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
+    return dataset.with_options(options)
+
+
+def with_pixels(dataset: tf.data.Dataset, encoder: Encoder | None) -> tf.data.Dataset:
+    """Decodes `images` to the encoder's `pixels`; without an encoder nothing changes."""
+    if encoder is None:
+        return dataset
+    shape = [encoder.crops, encoder.input_size, encoder.input_size, 3]
+
+    def decode(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        pixels = tf.map_fn(
+            lambda encoded: encoder.prepare(images.decode(encoded)),
+            batch["images"],
+            fn_output_signature=tf.TensorSpec(shape, tf.float32),
+        )
+        return {**{k: v for k, v in batch.items() if k != "images"}, "pixels": pixels}
+
+    return dataset.map(decode, tf.data.AUTOTUNE)

@@ -1,0 +1,52 @@
+"""Readers of captioned datasets: from the files as published to one in-memory form."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+
+import tensorflow as tf
+
+from mrnn_tf.data.listing import CaptionedImage, Problems
+from mrnn_tf.data.readers import coco, flickr, iaprtc12, jsonl, karpathy
+
+Reader = Callable[[str, Problems, int], list[CaptionedImage]]
+
+# Each is called with the source, the problems found so far and a seed.
+READERS: dict[str, Reader] = {
+    "flickr8k": lambda source, problems, seed: flickr.read(source, problems, flickr.FLICKR8K),
+    "flickr30k": lambda source, problems, seed: flickr.read(source, problems, flickr.FLICKR30K),
+    "coco": coco.read,
+    "karpathy": lambda source, problems, seed: karpathy.read(source, problems),
+    "iaprtc12": lambda source, problems, seed: iaprtc12.read(source, problems),
+    "demo": lambda source, problems, seed: jsonl.read(source, problems),
+    "jsonl": lambda source, problems, seed: jsonl.read(source, problems),
+}
+
+
+def read_dataset(name: str, source: str, problems: Problems, seed: int = 0) -> list[CaptionedImage]:
+    """The images of the dataset `name` in `source`, every id once, without empty captions.
+
+    Image files need not exist. What is wrong with the dataset is added to `problems`; `seed`
+    serves the readers that draw a split at random.
+    """
+    if name not in READERS:
+        raise ValueError(f"The dataset must be one of {', '.join(READERS)}, received {name!r}.")
+    if not tf.io.gfile.exists(source):
+        raise FileNotFoundError(f"The source {source!r} of the dataset {name!r} does not exist.")
+    images = _cleaned(READERS[name](source, problems, seed), problems)
+    if not images:
+        found = "; ".join(problems.sentences()) or "its lists are empty"
+        raise ValueError(f"The source {source!r} of the dataset {name!r} has no image ({found}).")
+    return images
+
+
+def _cleaned(images: Iterable[CaptionedImage], problems: Problems) -> list[CaptionedImage]:
+    first: dict[str, CaptionedImage] = {}
+    for image in images:
+        if image.image_id in first:
+            problems.add("duplicate image id", image.image_id)
+            continue
+        captions = [caption.strip() for caption in image.captions]
+        for _ in range(captions.count("")):
+            problems.add("empty caption", image.image_id)
+        first[image.image_id] = dataclasses.replace(image, captions=tuple(filter(None, captions)))
+    return list(first.values())

@@ -1,0 +1,149 @@
+"""TFRecord shards of `tf.train.Example`, one per image, and the `dataset.json` beside them."""
+
+import dataclasses
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from mrnn_tf import schema
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """What one split holds."""
+
+    images: int
+    captions: int
+    shards: int
+
+
+@dataclasses.dataclass(frozen=True)
+class DatasetInfo:
+    """The contents of `dataset.json`: written last, so a dataset without it is not whole."""
+
+    dataset: str
+    splits: dict[str, Split]
+    stores: tuple[str, ...]  # of "features", "images"
+    encoder: dict | None  # what made the features; `identity` is compared, the rest is for people
+    feature_size: int | None
+    tokenizer: dict
+    vocabulary_size: int | None
+    problems: dict[str, int]
+    fingerprint: str
+    tool_version: str
+
+    @property
+    def identity(self) -> str | None:
+        """The identity of the encoder that made the features."""
+        return self.encoder["identity"] if self.encoder else None
+
+    def save(self, directory: str) -> None:
+        write_whole(
+            tf.io.gfile.join(directory, schema.DATASET_FILE),
+            json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n",
+        )
+
+    @classmethod
+    def load(cls, directory: str) -> "DatasetInfo":
+        path = tf.io.gfile.join(directory, schema.DATASET_FILE)
+        if not tf.io.gfile.exists(path):
+            raise FileNotFoundError(
+                f"{directory} holds no {schema.DATASET_FILE}: it is not a whole dataset; "
+                "make or finish it with `python -m trainer.prepare`."
+            )
+        with tf.io.gfile.GFile(path) as file:
+            try:
+                fields = json.load(file)
+                fields["splits"] = {k: Split(**v) for k, v in fields["splits"].items()}
+                return cls(**fields | {"stores": tuple(fields["stores"])})
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(
+                    f"{path} is not a {schema.DATASET_FILE} of mrnn_tf: {error}."
+                ) from error
+
+    def shards(self, directory: str, split: str) -> list[str]:
+        """Paths of a split's shards."""
+        if split not in self.splits:
+            raise ValueError(
+                f"{directory} has no split {split!r}; it has {', '.join(self.splits) or 'none'}."
+            )
+        return shard_paths(directory, split, self.splits[split].shards)
+
+
+def shard_paths(directory: str, split: str, count: int) -> list[str]:
+    return [
+        tf.io.gfile.join(
+            directory, schema.SHARD_PATTERN.format(split=split, index=index, count=count)
+        )
+        for index in range(count)
+    ]
+
+
+def serialize(
+    image_id: str,
+    captions: Sequence[str] = (),
+    features: np.ndarray | None = None,
+    encoded: bytes | None = None,
+) -> bytes:
+    """One image as a serialized `tf.train.Example`."""
+    feature = {
+        schema.IMAGE_ID: _bytes([image_id.encode()]),
+        schema.CAPTION_TEXT: _bytes([caption.encode() for caption in captions]),
+    }
+    if features is not None:
+        feature[schema.IMAGE_FEATURES] = tf.train.Feature(
+            float_list=tf.train.FloatList(value=np.asarray(features, np.float32))
+        )
+    if encoded is not None:
+        feature[schema.IMAGE_ENCODED] = _bytes([encoded])
+    example = tf.train.Example(features=tf.train.Features(feature=feature))
+    return example.SerializeToString(deterministic=True)
+
+
+def parse(serialized: tf.Tensor, info: DatasetInfo, stores: Sequence[str]) -> dict[str, tf.Tensor]:
+    """The only record parser: string [B] -> ids, ragged captions, and what `stores` asks for."""
+    spec = {
+        schema.IMAGE_ID: tf.io.FixedLenFeature([], tf.string),
+        schema.CAPTION_TEXT: tf.io.RaggedFeature(tf.string),
+    }
+    if "features" in stores:
+        spec[schema.IMAGE_FEATURES] = tf.io.FixedLenFeature([info.feature_size], tf.float32)
+    if "images" in stores:
+        spec[schema.IMAGE_ENCODED] = tf.io.FixedLenFeature([], tf.string)
+    return tf.io.parse_example(serialized, spec)
+
+
+def count_records(path: str) -> int:
+    """Reads a shard to its end; a corrupt record is named with its index."""
+    count = 0
+    try:
+        for _ in tf.data.TFRecordDataset(path):
+            count += 1
+    except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
+        raise ValueError(
+            f"{path} is corrupt at record {count}: {error.message.split(' [')[0]}. "
+            "Delete the dataset's folder and prepare it again."
+        ) from None
+    except tf.errors.NotFoundError:
+        raise FileNotFoundError(f"The shard {path} is missing.") from None
+    return count
+
+
+def find_corruption(directory: str, split: str) -> None:
+    """Raises for the first shard of a split that cannot be read whole; for use after a failure."""
+    for path in DatasetInfo.load(directory).shards(directory, split):
+        count_records(path)
+
+
+def write_whole(path: str, content: str | bytes) -> None:
+    """Writes a small file so that it appears whole or not at all."""
+    partial = path + ".partial"
+    with tf.io.gfile.GFile(partial, "wb" if isinstance(content, bytes) else "w") as file:
+        file.write(content)
+    tf.io.gfile.rename(partial, path, overwrite=True)
+
+
+def _bytes(values: Sequence[bytes]) -> tf.train.Feature:
+    return tf.train.Feature(bytes_list=tf.train.BytesList(value=values))

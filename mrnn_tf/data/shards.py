@@ -1,0 +1,178 @@
+"""Planning, writing and checking the shards of a dataset.
+
+A shard is described by a manifest (JSON lines: id, path or feature row, captions) and written by
+one call of `write_shard`, on any machine; its report appears last and says that it is whole.
+"""
+
+import concurrent.futures
+import dataclasses
+import itertools
+import json
+import random
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from mrnn_tf import schema
+from mrnn_tf.data import records
+from mrnn_tf.data.features import FeatureTable
+from mrnn_tf.data.listing import CaptionedImage
+from mrnn_tf.vision import images
+from mrnn_tf.vision.encoders import Encoder
+
+MISSING_IMAGE = "image file is missing"
+BROKEN_IMAGE = "image cannot be decoded"
+_IMAGES_AT_ONCE = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """One shard to write: where its manifest is and where its records and report go."""
+
+    split: str
+    manifest: str
+    output: str
+    report: str
+
+
+def plan(
+    listing: Sequence[CaptionedImage],
+    output: str,
+    work: str,
+    images_per_shard: int,
+    seed: int,
+    table: FeatureTable | None = None,
+) -> list[Shard]:
+    """Divides every split into shards and writes their manifests; training images are shuffled."""
+    shards = []
+    for split in schema.SPLITS:
+        chosen = [image for image in listing if image.split == split]
+        if split == schema.TRAIN:
+            random.Random(seed).shuffle(chosen)
+        count = -(-len(chosen) // images_per_shard)
+        for index, path in enumerate(records.shard_paths(output, split, count)):
+            base = tf.io.gfile.join(work, path.rsplit("/", 1)[-1])
+            rows = [
+                {
+                    "id": image.image_id,
+                    "captions": image.captions,
+                    "path": image.path,
+                    "row": table.row(image.image_id) if table else None,
+                }
+                for image in chosen[index::count]
+            ]
+            shard = Shard(split, base + ".jsonl", path, base + ".report.json")
+            records.write_whole(shard.manifest, "".join(json.dumps(row) + "\n" for row in rows))
+            shards.append(shard)
+    return shards
+
+
+def write_shard(
+    shard: Shard,
+    stores: Sequence[str],
+    encoder: Encoder | None = None,
+    table: FeatureTable | None = None,
+) -> None:
+    """Turns a manifest into records; a batch of images is all that is in memory at once."""
+    if tf.io.gfile.exists(shard.report) and tf.io.gfile.exists(shard.output):
+        return
+    written, captions, skipped = [], 0, []
+    partial = shard.output + ".partial"
+    with (
+        tf.io.TFRecordWriter(partial) as writer,
+        concurrent.futures.ThreadPoolExecutor() as pool,
+    ):
+        for rows in _batches(_read_manifest(shard.manifest)):
+            loaded = pool.map(lambda row: _load(row, stores, encoder), rows)
+            whole = []
+            for row, image in zip(rows, loaded, strict=True):
+                if isinstance(image, str):
+                    skipped.append((image, row["id"]))
+                else:
+                    whole.append((row, *image))
+            for (row, encoded, _), features in zip(
+                whole, _features(whole, encoder, table), strict=True
+            ):
+                writer.write(records.serialize(row["id"], row["captions"], features, encoded))
+                written.append(row["id"])
+                captions += len(row["captions"])
+    tf.io.gfile.rename(partial, shard.output, overwrite=True)
+    report = {"images": len(written), "captions": captions, "skipped": skipped}
+    records.write_whole(shard.report, json.dumps(report))
+
+
+def collect(shards: Sequence[Shard]) -> tuple[dict[str, records.Split], list[tuple[str, str]]]:
+    """Checks every shard against its manifest; returns the splits and what was skipped."""
+    totals, skipped = {}, []
+    unwritten = [shard.output for shard in shards if not tf.io.gfile.exists(shard.report)]
+    if unwritten:
+        raise ValueError(
+            f"{len(unwritten)} of {len(shards)} shards were not written, the first is "
+            f"{unwritten[0]}: run the same command again to finish."
+        )
+    for shard in shards:
+        report = _read_report(shard)
+        planned = sum(1 for _ in _read_manifest(shard.manifest))
+        found = records.count_records(shard.output)
+        if (found, planned) != (report["images"], report["images"] + len(report["skipped"])):
+            raise ValueError(
+                f"{shard.output} holds {found} records of {planned} planned images with "
+                f"{len(report['skipped'])} skipped: delete it and run the same command again."
+            )
+        split = totals.get(shard.split, records.Split(0, 0, 0))
+        totals[shard.split] = records.Split(
+            split.images + found, split.captions + report["captions"], split.shards + 1
+        )
+        skipped += [tuple(pair) for pair in report["skipped"]]
+    return totals, skipped
+
+
+def finished_images(shards: Sequence[Shard]) -> int:
+    """How many images the shards finished so far account for."""
+    done = [shard for shard in shards if tf.io.gfile.exists(shard.report)]
+    reports = [_read_report(shard) for shard in done]
+    return sum(report["images"] + len(report["skipped"]) for report in reports)
+
+
+def _load(row: dict, stores: Sequence[str], encoder: Encoder | None):
+    """Bytes to store and pixels to encode of one image, or the kind of its problem."""
+    if encoder is None and "images" not in stores:
+        return None, None
+    try:
+        with tf.io.gfile.GFile(row["path"], "rb") as file:
+            encoded = file.read()
+    except tf.errors.NotFoundError:
+        return MISSING_IMAGE
+    try:
+        image = images.decode(encoded)
+    except tf.errors.InvalidArgumentError:
+        return BROKEN_IMAGE
+    pixels = encoder.prepare(image) if encoder else None
+    return encoded if "images" in stores else None, pixels
+
+
+def _features(whole: list, encoder: Encoder | None, table: FeatureTable | None) -> list:
+    if not whole:
+        return []
+    if encoder:
+        return list(encoder.encode(tf.stack([pixels for _, _, pixels in whole])).numpy())
+    if table:
+        return list(np.asarray(table.array[[row["row"] for row, _, _ in whole]], np.float32))
+    return [None] * len(whole)
+
+
+def _read_manifest(path: str) -> Iterator[dict]:
+    with tf.io.gfile.GFile(path) as file:
+        for line in file:
+            yield json.loads(line)
+
+
+def _read_report(shard: Shard) -> dict:
+    with tf.io.gfile.GFile(shard.report) as file:
+        return json.load(file)
+
+
+def _batches(rows: Iterator[dict]) -> Iterator[list[dict]]:
+    while some := list(itertools.islice(rows, _IMAGES_AT_ONCE)):
+        yield some

@@ -1,0 +1,112 @@
+"""The small layers of the network that Keras does not have."""
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+register = keras.saving.register_keras_serializable(package="mrnn_tf")
+
+
+@register
+def scaled_tanh(x):
+    """g2(x) = 1.7159 tanh(2x / 3), Eq. 4."""
+    return 1.7159 * ops.tanh(x * (2 / 3))
+
+
+@register
+class FeatureNorm(keras.layers.Layer):
+    """Scales every feature vector to a mean square of one; a zero vector stays zero.
+
+    Encoders differ in the scale of their features by orders of magnitude; after this layer one
+    initialisation and one learning rate fit them all. It computes in float32 under any policy:
+    the squares of raw features overflow float16.
+    """
+
+    def __init__(self, **kwargs):
+        super().__init__(**{"dtype": "float32", **kwargs})
+
+    def call(self, features):
+        mean_square = ops.mean(ops.square(features), axis=-1, keepdims=True)
+        return features * ops.rsqrt(ops.maximum(mean_square, 1e-12))
+
+
+@register
+class Bias(keras.layers.Layer):
+    """Adds one learned value per unit."""
+
+    def build(self, input_shape):
+        self.bias = self.add_weight(shape=input_shape[-1:], initializer="zeros", name="bias")
+
+    def call(self, inputs):
+        return inputs + self.bias
+
+
+class RandomLayer(keras.layers.Layer):
+    """A layer whose random numbers resume from a checkpoint and differ between replicas.
+
+    The random state of `keras.layers.Dropout` does neither: every replica draws the same mask,
+    and `tf.train.Checkpoint` does not save it. Here the numbers are a pure function of the seed,
+    of how often the layer was called, and of the replica. Each replica counts for itself
+    (`on_read`), so counting costs no communication; all count alike, so one count is saved.
+
+    Args:
+        rate: float, the probability of a change.
+        seed: int.
+    """
+
+    def __init__(self, rate, seed=0, **kwargs):
+        super().__init__(**kwargs)
+        self.rate = rate
+        self.seed = seed
+        self.calls = keras.Variable(
+            "zeros",
+            shape=(),
+            dtype="int64",
+            trainable=False,
+            aggregation="only_first_replica",
+            synchronization="on_read",
+            name="calls",
+        )
+
+    def next_seed(self):
+        replica = tf.distribute.get_replica_context()
+        replica_id = 0 if replica is None else replica.replica_id_in_sync_group
+        seed = tf.random.fold_in(tf.constant([self.seed, 0]), self.calls.value)
+        self.calls.assign_add(1)
+        return tf.random.fold_in(seed, replica_id)
+
+    def get_config(self):
+        return {**super().get_config(), "rate": self.rate, "seed": self.seed}
+
+
+@register
+class Dropout(RandomLayer):
+    """Sets units to zero with probability `rate` in training, and scales up the rest."""
+
+    def call(self, inputs, training=False):
+        if not training or self.rate == 0.0:
+            return inputs
+        return tf.nn.experimental.stateless_dropout(inputs, self.rate, self.next_seed())
+
+
+@register
+class NullImage(RandomLayer):
+    """A learned feature vector for "no image", which replaces an image with probability `rate`.
+
+    It lives in the (normalised) feature space, so one vector serves every place that the image
+    enters.
+    """
+
+    def build(self, features_shape):
+        self.features = self.add_weight(
+            shape=features_shape[-1:], initializer="zeros", name="features"
+        )
+
+    def call(self, features, training=False):
+        if not training:
+            return features
+        drawn = tf.random.stateless_uniform([tf.shape(features)[0], 1], self.next_seed())
+        return tf.where(drawn < self.rate, tf.cast(self.features, features.dtype), features)
+
+    def batch(self, size):
+        return ops.broadcast_to(self.features, (size, self.features.shape[0]))

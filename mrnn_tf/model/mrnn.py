@@ -1,0 +1,282 @@
+"""The multimodal recurrent network, in all its variants."""
+
+import random
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import tensorflow as tf
+from keras import ops
+
+from mrnn_tf import schema
+from mrnn_tf.config import ModelConfig
+from mrnn_tf.model.cell import recurrent_cell
+from mrnn_tf.model.layers import Bias, Dropout, FeatureNorm, NullImage, register, scaled_tanh
+from mrnn_tf.model.variants import VARIANTS
+
+Image = dict[str, tf.Tensor]
+State = list[tf.Tensor]
+
+
+@register
+class MRNN(keras.Model):
+    """The m-RNN: an image and words in, the logits of every next word out.
+
+    Eqs. 2 and 3 are taken as printed: both embedding layers are linear, and U_r, V_w, V_r and V_I
+    have no bias. The softmax has one, as have the input projections of the other cells.
+
+    The inputs are a dict of `features` float [B, D], the raw output of the encoder, and `word_ids`
+    int [B, T], beginning with the start sign; the output is float [B, T, V]. Decoding, scoring and
+    export use the same layers through the methods. There an image is a dict with its projection
+    [B, size] for every place that it enters, and a state is a list of [B, units].
+
+    Args:
+        config: `ModelConfig`, or the dict of one.
+        vocabulary_size: int, V, reserved words included.
+        feature_size: int, D.
+        seed: int, of the initial weights and of dropout.
+
+    Example:
+
+    >>> model = MRNN(ModelConfig(), vocabulary_size=2539, feature_size=2048)
+    >>> features = np.ones((1, 2048), "float32")
+    >>> logits = model({"features": features, "word_ids": np.array([[1, 17, 9]])})  # [1, 3, V]
+    >>> image = model.project_image(features)
+    >>> logits, state = model.step(np.array([1]), model.initial_state(image), image)  # [1, V]
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig | Mapping[str, Any],
+        vocabulary_size: int,
+        feature_size: int,
+        seed: int = 0,
+        **kwargs,
+    ):
+        if not isinstance(config, ModelConfig):
+            config = ModelConfig.from_dict(config)
+        wiring = VARIANTS[config.variant]
+        cell = wiring.cell or config.cell
+        if cell == "mrnn" and config.recurrent != config.embedding_2:
+            raise ValueError(
+                "`recurrent` must equal `embedding_2` for the cell `mrnn`, which adds the word to "
+                f"the recurrent layer (Eq. 2); got {config.recurrent} and {config.embedding_2}."
+            )
+        if config.image_dropout and not wiring.image_to:
+            raise ValueError(
+                f"`image_dropout` must be 0 for the variant `{config.variant}`, which sees no "
+                f"image; got {config.image_dropout}."
+            )
+        chance = random.Random(seed)
+
+        def dense(units, name, use_bias=False, **kwargs):
+            glorot = keras.initializers.GlorotUniform(chance.getrandbits(31))
+            return keras.layers.Dense(
+                units, use_bias=use_bias, kernel_initializer=glorot, name=name, **kwargs
+            )
+
+        def dropout(rate, name):
+            return Dropout(rate, chance.getrandbits(31), name=name)
+
+        # === Layers ===
+        two_layers = wiring.embedding_layers == 2
+        # Words begin at the scale of the image, but a table that is the softmax too begins small.
+        scale = 0.05 if wiring.tied_softmax else 0.5
+        self.embedding_1 = keras.layers.ReversibleEmbedding(
+            vocabulary_size,
+            config.embedding_1 if two_layers else config.embedding_2,
+            embeddings_initializer=keras.initializers.RandomUniform(
+                -scale, scale, chance.getrandbits(31)
+            ),
+            name="embedding_1",
+        )
+        self.embedding_2 = (
+            dense(config.embedding_2, "embedding_2") if two_layers else keras.layers.Identity()
+        )
+        self.dropout_embedding = dropout(config.dropout_embedding, "dropout_embedding")
+
+        self.cell = recurrent_cell(
+            cell,
+            config.recurrent,
+            config.activation,
+            recurrent_initializer=keras.initializers.Orthogonal(seed=chance.getrandbits(31)),
+            name="cell",
+        )
+        self.to_recurrent = (
+            keras.layers.Identity()
+            if cell == "mrnn"
+            else dense(
+                self.cell.gates * config.recurrent,
+                "to_recurrent",
+                use_bias=True,
+                bias_initializer=self.cell.input_bias,
+            )
+        )
+        self.recurrence = keras.layers.RNN(self.cell, return_sequences=True, name="recurrence")
+        self.dropout_recurrent = dropout(config.dropout_recurrent, "dropout_recurrent")
+
+        # One V_I for two places needs places of one size.
+        multimodal = config.embedding_2 if wiring.shared_image_weights else config.multimodal
+        self.feature_norm = FeatureNorm() if config.normalize_features else keras.layers.Identity()
+        self.no_image = (
+            NullImage(config.image_dropout, chance.getrandbits(31), name="no_image")
+            if config.image_dropout
+            else None
+        )
+        if wiring.shared_image_weights:
+            shared = dense(multimodal, "image")
+            self.image_projections = dict.fromkeys(wiring.image_to, shared)
+        else:
+            self.image_projections = {
+                place: dense(
+                    multimodal if place == "multimodal" else config.embedding_2, f"image_to_{place}"
+                )
+                for place in wiring.image_to
+            }
+
+        if wiring.multimodal_layer:
+            self.multimodal_size = multimodal
+            self.recurrent_to_multimodal = dense(multimodal, "recurrent_to_multimodal")
+            self.dropout_multimodal = dropout(config.dropout_multimodal, "dropout_multimodal")
+        if wiring.words_to_multimodal:
+            self.words_to_multimodal = dense(multimodal, "words_to_multimodal")
+        if wiring.tied_softmax:
+            self.to_embedding = dense(config.embedding_1, "to_embedding")
+            self.softmax = Bias(name="softmax")
+        else:
+            self.softmax = dense(vocabulary_size, "softmax", use_bias=True)
+
+        # === Functional Model ===
+        self.wiring = wiring
+        features = keras.Input((feature_size,), dtype="float32", name=schema.FEATURES)
+        word_ids = keras.Input((None,), dtype="int32", name=schema.WORD_IDS)
+        image = self.project_image(features)
+        logits = self.logits_from(self._read(word_ids, image), image)
+        super().__init__(
+            inputs={schema.FEATURES: features, schema.WORD_IDS: word_ids},
+            outputs=logits,
+            **kwargs,
+        )
+
+        # === Config ===
+        self.config = config
+        self.vocabulary_size = vocabulary_size
+        self.feature_size = feature_size
+        self.seed = seed
+
+    def project_image(self, features) -> Image:
+        """V_I I for every place that the image [B, D] enters, once for all words."""
+        features = self.feature_norm(features)
+        if self.no_image is not None:
+            features = self.no_image(features)
+        return self._project(features)
+
+    def null_image(self, batch: int | tf.Tensor) -> Image:
+        """The learned image for "no image", `batch` times."""
+        if self.no_image is None:
+            raise ValueError(
+                "A null image is learned with `image_dropout` above 0 only; this model has 0."
+            )
+        return self._project(self.no_image.batch(batch))
+
+    def initial_state(self, image: Image) -> State:
+        """The state before the first word."""
+        projection, *_ = image.values()
+        state = [self._zeros(projection, size) for size in self.cell.state_size]
+        if "start" in image:
+            _, state = self.cell(self.to_recurrent(image["start"]), state)
+        return state
+
+    def step(self, ids, state: State, image: Image) -> tuple[tf.Tensor, State]:
+        """The logits [B, V] of the words after `ids` [B], and the next state."""
+        words = self._embed(ids, image)
+        r, state = self.cell(self.to_recurrent(words["embedding_2"]), state)
+        return self.logits_from(self._join(words, r), image), state
+
+    def word_part(self, ids) -> tf.Tensor:
+        """h = V_w w + V_r r [B, T, M], which is the same for all images."""
+        if self.wiring.recurrence_sees_image:
+            raise ValueError(
+                f"The variant `{self.config.variant}` cannot read words without an image: its "
+                "recurrence sees the image. Score with `step`."
+            )
+        return self._read(ids, {})
+
+    def logits_from(self, h, image: Image) -> tf.Tensor:
+        """The logits [..., V] of m = g2(h + V_I I), for h [..., M].
+
+        An image has no time axis: [B, M] goes with h [B, T, M], and with h [S, 1, T, M] it gives
+        the logits [S, B, T, V] of every sentence and image.
+        """
+        if self.wiring.multimodal_layer:
+            if "multimodal" in image:
+                h = h + _over_time(image["multimodal"], h)
+            h = self.dropout_multimodal(scaled_tanh(h))  # Eq. 3
+        if self.wiring.tied_softmax:
+            h = self.embedding_1(self.to_embedding(h), reverse=True)
+        # The cost needs float32 under mixed precision too.
+        return ops.cast(self.softmax(h), self.softmax.variable_dtype)
+
+    def refined(self, features) -> tf.Tensor:
+        """The image features refined by the model: g2(V_I I) [B, M]."""
+        if "multimodal" not in self.wiring.image_to:
+            raise ValueError(
+                f"The variant `{self.config.variant}` has no refined image features: its image "
+                "does not enter the multimodal layer."
+            )
+        return scaled_tanh(self.project_image(features)["multimodal"])
+
+    def word_vectors(self) -> tf.Tensor:
+        """The activation [V, E] of word embedding layer II for every word."""
+        return self._embed(ops.arange(self.vocabulary_size), {})["embedding_2"]
+
+    def get_config(self):
+        return {
+            "config": self.config.to_dict(),
+            "vocabulary_size": self.vocabulary_size,
+            "feature_size": self.feature_size,
+            "seed": self.seed,
+            "name": self.name,
+        }
+
+    @classmethod
+    def from_config(cls, config, custom_objects=None):
+        return cls(**config)
+
+    def _project(self, features):
+        if not self.image_projections:
+            return {"multimodal": self._zeros(features, self.multimodal_size)}
+        return {place: layer(features) for place, layer in self.image_projections.items()}
+
+    def _embed(self, ids, image):
+        first = self.embedding_1(ids)
+        second = self.embedding_2(first)
+        if "embedding" in image:
+            second = second + _over_time(image["embedding"], second)
+        words = {"embedding_1": first, "embedding_2": second}
+        return {name: self.dropout_embedding(each) for name, each in words.items()}
+
+    def _read(self, ids, image):
+        # No mask: padding is on the right, so it reaches the state of no word, and the cost leaves
+        # its own logits out.
+        words = self._embed(ids, image)
+        state = self.initial_state(image) if "start" in image else None
+        r = self.recurrence(self.to_recurrent(words["embedding_2"]), initial_state=state)
+        return self._join(words, r)
+
+    def _join(self, words, r):
+        h = self.dropout_recurrent(r)
+        if self.wiring.multimodal_layer:
+            h = self.recurrent_to_multimodal(h)
+        if self.wiring.words_to_multimodal:
+            h = h + self.words_to_multimodal(words[self.wiring.words_to_multimodal])
+        return h
+
+    def _zeros(self, batch, size):
+        one = ops.zeros_like(batch[:, :1], dtype=self.cell.compute_dtype)
+        return ops.repeat(one, size, axis=-1)
+
+
+def _over_time(image, words):
+    """The projection of an image with a time axis where the words have one."""
+    return image[..., None, :] if len(image.shape) < len(words.shape) else image

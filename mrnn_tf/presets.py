@@ -1,0 +1,32 @@
+"""Settings that were tried: each with its command, its cost and its score.
+
+    python -m trainer.task --data DATA --job_dir DIR --preset NAME
+
+A preset is a function without arguments that returns the model's and the training's configuration.
+"""
+
+from collections.abc import Callable
+
+from mrnn_tf.config import ModelConfig, TrainConfig
+
+PRESETS: dict[str, Callable[[], tuple[ModelConfig, TrainConfig]]] = {}
+
+
+def _preset(function):
+    PRESETS[function.__name__] = function
+    return function
+
+
+@_preset
+def paper() -> tuple[ModelConfig, TrainConfig]:
+    """The paper's network and sizes."""
+    return ModelConfig(), TrainConfig()
+
+
+@_preset
+def demo() -> tuple[ModelConfig, TrainConfig]:
+    """The paper's network, smaller, for the embedded dataset."""
+    return (
+        ModelConfig(embedding_1=64, embedding_2=128, recurrent=128, multimodal=256),
+        TrainConfig(epochs=15.0, batch_size=64, learning_rate=2e-3),
+    )

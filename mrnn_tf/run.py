@@ -1,0 +1,132 @@
+"""A run directory: its configuration, vocabulary and trained model."""
+
+import dataclasses
+import json
+import re
+
+import tensorflow as tf
+
+from mrnn_tf import schema
+from mrnn_tf.config import RunConfig
+from mrnn_tf.data import pipeline, records
+from mrnn_tf.model.mrnn import MRNN
+from mrnn_tf.text import Vocabulary
+from mrnn_tf.vision import encoders
+
+FINETUNED = "finetuned"
+
+
+class Network(tf.Module):
+    """What a checkpoint restores: the m-RNN, and the encoder where the run trains it."""
+
+    def __init__(self, model: MRNN, encoder: encoders.Encoder | None = None):
+        super().__init__(name="network")
+        self.model = model
+        self.encoder_model = encoder.model if encoder else None
+        self._encoder = [encoder]  # a list hides it: its model is tracked already
+
+    @property
+    def encoder(self) -> encoders.Encoder | None:
+        return self._encoder[0]
+
+    def trainable_parts(self) -> list[list]:
+        """The trainable variables of the m-RNN, and of the encoder where the run trains it."""
+        models = [self.model, self.encoder_model] if self.encoder_model else [self.model]
+        return [model.trainable_variables for model in models]
+
+    def features(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        """The features of a batch: stored, or computed from `pixels` by the run's own encoder."""
+        if self.encoder is None:
+            return batch[schema.FEATURES]
+        return self.encoder.encode(batch["pixels"])
+
+    def logits(self, batch: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
+        inputs = {
+            schema.FEATURES: self.features(batch),
+            schema.WORD_IDS: batch[schema.WORD_IDS],
+        }
+        return self.model(inputs, training=training)
+
+
+def build(config: RunConfig, encoder_weights: str | None = None) -> Network:
+    """The network of a configuration; an encoder to be trained begins with `encoder_weights`."""
+    encoder = None
+    if config.train.finetune_encoder:
+        encoder = encoders.create(config.encoder["name"], encoder_weights, config.encoder["crops"])
+    model = MRNN(config.model, config.vocabulary_size, config.feature_size, config.train.seed)
+    return Network(model, encoder)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A trained run, ready for decoding, scoring and export."""
+
+    config: RunConfig
+    vocabulary: Vocabulary
+    network: Network
+    step: int
+
+    @classmethod
+    def load(cls, job_dir: str, which: str = "best", checkpoint_dir: str | None = None) -> "Run":
+        """Restores the `best` or the `latest` weights of a run directory."""
+        config = load_config(job_dir)
+        if config is None:
+            raise FileNotFoundError(f"{job_dir} holds no {schema.CONFIG_FILE}: it is not a run.")
+        vocabulary = Vocabulary.load(tf.io.gfile.join(job_dir, schema.VOCABULARY_FILE))
+        directory = checkpoint_dir or tf.io.gfile.join(job_dir, schema.CHECKPOINT_DIR)
+        kinds = {"best": ("best", "model"), "latest": ("model",)}[which]
+        found = [path for kind in kinds if (path := latest(directory, kind))]
+        if not found:
+            raise FileNotFoundError(f"{directory} holds no checkpoint: train the run first.")
+        network = build(config, encoder_weights="random")
+        tf.train.Checkpoint(network=network).read(found[0]).expect_partial()
+        return cls(config, vocabulary, network, int(found[0].rsplit("-", 1)[-1]))
+
+    def source(self, data: str, split: str) -> pipeline.Source:
+        """A split of a dataset for this run; refuses the features of another encoder."""
+        check_encoder(self.config, data)
+        stores = "images" if self.config.train.finetune_encoder else "features"
+        return pipeline.Source(data, split, self.vocabulary, stores)
+
+
+def check_encoder(config: RunConfig, data: str) -> None:
+    """Refuses records whose features the model was not trained on."""
+    info = records.DatasetInfo.load(data)
+    if config.train.finetune_encoder:
+        if "images" not in info.stores:
+            raise ValueError(
+                f"{data} holds features only, but the run trained its own encoder: prepare it with "
+                "--store images."
+            )
+    elif info.identity != config.encoder["identity"]:
+        raise ValueError(
+            f"{data} holds features of {info.identity}, but the run was trained on "
+            f"{config.encoder['identity']}: prepare the data with that encoder."
+        )
+
+
+def load_config(job_dir: str) -> RunConfig | None:
+    """The configuration of a run directory, or `None` where there is no run yet."""
+    path = tf.io.gfile.join(job_dir, schema.CONFIG_FILE)
+    if not tf.io.gfile.exists(path):
+        return None
+    with tf.io.gfile.GFile(path) as file:
+        try:
+            return RunConfig.from_dict(json.load(file))
+        except (ValueError, KeyError, TypeError) as error:
+            raise ValueError(f"{path} is not the configuration of a run: {error}") from error
+
+
+def latest(directory: str, kind: str) -> str | None:
+    """The newest checkpoint `<kind>-<step>` that is whole."""
+    steps = checkpoint_steps(directory, kind)
+    return tf.io.gfile.join(directory, f"{kind}-{steps[-1]:08d}") if steps else None
+
+
+def checkpoint_steps(directory: str, kind: str) -> list[int]:
+    """Steps whose checkpoints are whole: the index of a checkpoint is written last."""
+    if not tf.io.gfile.isdir(directory):
+        return []
+    pattern = re.compile(rf"{kind}-(\d{{8}})\.index")
+    names = tf.io.gfile.listdir(directory)
+    return sorted(int(match[1]) for name in names if (match := pattern.fullmatch(name)))

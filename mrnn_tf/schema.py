@@ -1,0 +1,37 @@
+"""Every name that crosses a boundary: files, record keys, reserved words, splits.
+
+Programs, records, SavedModels and clients agree on these names and on nothing else. The module
+imports nothing, so that a client may use it without TensorFlow.
+"""
+
+# Files of a dataset directory.
+DATASET_FILE = "dataset.json"  # the marker: written last, so its presence means "whole"
+VOCABULARY_FILE = "vocabulary.txt"
+SHARD_PATTERN = "{split}-{index:05d}-of-{count:05d}.tfrecord"
+
+# Files of a run directory.
+CONFIG_FILE = "config.json"
+CHECKPOINT_DIR = "checkpoints"
+LOG_DIR = "logs"
+MODEL_DIR = "model"
+REPORT_DIR = "report"
+
+# Keys of a `tf.train.Example`, one per image.
+IMAGE_ID = "image/id"  # bytes
+IMAGE_FEATURES = "image/features"  # float[D]
+IMAGE_ENCODED = "image/encoded"  # bytes, JPEG or PNG
+CAPTION_TEXT = "caption/text"  # bytes list, raw text
+
+# Splits of a dataset.
+TRAIN, VAL, TEST = "train", "val", "test"
+SPLITS = (TRAIN, VAL, TEST)
+
+# Reserved words; their ids are their places in this tuple.
+PAD, START, END, UNKNOWN = "<pad>", "<s>", "</s>", "<unk>"
+RESERVED_WORDS = (PAD, START, END, UNKNOWN)
+PAD_ID, START_ID, END_ID, UNKNOWN_ID = range(4)
+
+# Names of model inputs.
+FEATURES = "features"  # float [B, D], the raw output of the encoder
+WORD_IDS = "word_ids"  # int32 [B, T], begins with <s>
+TARGET_IDS = "target_ids"  # int32 [B, T], ends with </s>, padded with <pad>

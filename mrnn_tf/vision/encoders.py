@@ -1,0 +1,109 @@
+"""Image encoders by name: one form for every network, from pixels to a feature vector."""
+
+import dataclasses
+from collections.abc import Callable
+
+import keras
+import tensorflow as tf
+
+from mrnn_tf.vision import alexnet, efficientnet_lite, parameters
+from mrnn_tf.vision import crops as cropping
+from mrnn_tf.vision.applications import APPLICATIONS
+
+
+@dataclasses.dataclass(frozen=True)
+class Network:
+    """What differs from one encoder to the next; `scaling` names `preprocess` in the identity."""
+
+    load: Callable[[str | None], keras.Model]
+    preprocess: Callable[[tf.Tensor], tf.Tensor]
+    input_size: int
+    scaling: str
+
+
+_NETWORKS = {
+    "efficientnet_lite0": Network(
+        efficientnet_lite.load, efficientnet_lite.preprocess, efficientnet_lite.INPUT_SIZE, "lite"
+    ),
+    "alexnet": Network(alexnet.load, alexnet.preprocess, alexnet.INPUT_SIZE, "bvlc"),
+    **{
+        name: Network(network.load, network.preprocess, network.input_size, network.scaling)
+        for name, network in APPLICATIONS.items()
+    },
+}
+
+NAMES = tuple(_NETWORKS)
+
+
+class Encoder(tf.Module):
+    """An image encoder: `prepare` makes windows of one image, `encode` features of a batch.
+
+    Attributes:
+        model: keras.Model from preprocessed images [B, H, W, 3] to features [B, D].
+        feature_size: D.
+        input_size: H and W.
+        crops: windows per image; their features are averaged.
+        weights_sha256: digest of the weights that the encoder was created with.
+
+    Example:
+        encoder = encoders.create("efficientnet_lite0")
+        windows = encoder.prepare(images.decode(tf.io.read_file("photo.jpg")))
+        features = encoder.encode(windows[tf.newaxis])  # [1, 1280]
+    """
+
+    def __init__(self, name: str, network: Network, model: keras.Model, crops: int):
+        super().__init__(name=name)
+        self.model = model
+        self.feature_size = model.output_shape[-1]
+        self.input_size = network.input_size
+        self.crops = crops
+        self.weights_sha256 = parameters.sha256(model)
+        self._preprocess = network.preprocess
+        self._preprocessing = (
+            f"{'warp' if crops == 1 else 'windows'}{network.input_size}-{network.scaling}"
+        )
+
+    def prepare(self, image: tf.Tensor) -> tf.Tensor:
+        """Preprocessed windows, float32 [crops, H, W, 3], of one uint8 RGB image [h, w, 3]."""
+        return self._preprocess(cropping.windows(image, self.crops, self.input_size))
+
+    def encode(self, images: tf.Tensor) -> tf.Tensor:
+        """Features, float32 [B, D], of prepared images [B, crops, H, W, 3]."""
+        windows = tf.reshape(images, [-1, self.input_size, self.input_size, 3])
+        features = self.model(windows, training=False)
+        features = tf.reshape(features, [-1, self.crops, self.feature_size])
+        return tf.reduce_mean(features, axis=1)
+
+    def describe(self) -> dict[str, str | int]:
+        """The parts of the identity."""
+        return {
+            "name": self.name,
+            "weights_sha256": self.weights_sha256,
+            "preprocessing": self._preprocessing,
+            "crops": self.crops,
+            "feature_size": self.feature_size,
+        }
+
+    @property
+    def identity(self) -> str:
+        """One string that is equal for two encoders only if their features are comparable."""
+        digest = self.weights_sha256[:12]
+        return f"{self.name}:{digest}:{self._preprocessing}:crops={self.crops}:{self.feature_size}"
+
+
+def create(name: str, weights: str | None = None, crops: int = 1) -> Encoder:
+    """Creates the encoder of a name.
+
+    Args:
+        name: one of NAMES.
+        weights: None for ImageNet weights (of the installed package for efficientnet_lite0,
+            downloaded by Keras for the others, none for alexnet), the path of a weights file, or
+            "random" for untrained weights that are the same in every process.
+        crops: 1 warps the whole image to the input size; 10 averages the paper's ten windows.
+    """
+    if name not in _NETWORKS:
+        raise ValueError(f"Unknown encoder {name!r}: choose one of {', '.join(NAMES)}.")
+    if crops not in cropping.COUNTS:
+        raise ValueError(f"`crops` must be one of {cropping.COUNTS}, received {crops!r}.")
+    network = _NETWORKS[name]
+    return Encoder(name, network, network.load(weights), crops)

@@ -1,0 +1,53 @@
+"""The weights of an encoder's network: from a Keras file, at random, and their fingerprint."""
+
+import hashlib
+import math
+import os
+import tempfile
+import warnings
+import zipfile
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+RANDOM = "random"
+
+
+def load(model: keras.Model, path: str) -> None:
+    """Loads a Keras weights file (`.weights.h5`, `.keras`, or `.h5` by the order of layers)."""
+    if not tf.io.gfile.exists(path):
+        raise FileNotFoundError(f"The weights file {path} does not exist.")
+    with tempfile.TemporaryDirectory() as directory:
+        local = path
+        if "://" in path:
+            local = os.path.join(directory, os.path.basename(path))
+            tf.io.gfile.copy(path, local)
+        try:
+            with warnings.catch_warnings():
+                # Files of older Keras versions lack groups that repeat the layers.
+                warnings.filterwarnings("ignore", message="Skipping nested container")
+                model.load_weights(local)
+        except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
+            reason = str(error).splitlines()[0].split(". ")[0]
+            raise ValueError(f"{path} does not hold weights of {model.name}: {reason}.") from error
+
+
+def randomise(model: keras.Model) -> None:
+    """Draws every kernel from He's normal distribution, with the same values in every process."""
+    for seed, variable in enumerate(model.weights):
+        shape = variable.shape
+        if len(shape) > 1:
+            is_depthwise = len(shape) == 4 and shape[-1] == 1
+            fan_in = math.prod(shape[:2] if is_depthwise else shape[:-1])
+            variable.assign(keras.random.normal(shape, stddev=math.sqrt(2 / fan_in), seed=seed))
+
+
+def sha256(model: keras.Model) -> str:
+    """Hex digest of the shapes and values of a model's weights, whatever their names."""
+    digest = hashlib.sha256()
+    for variable in model.weights:
+        value = np.ascontiguousarray(variable.numpy(), "<f4")
+        digest.update(str(value.shape).encode())
+        digest.update(value)
+    return digest.hexdigest()

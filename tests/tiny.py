@@ -1,0 +1,51 @@
+"""A tiny dataset of records with features that the captions depend on."""
+
+import numpy as np
+import tensorflow as tf
+
+from mrnn_tf import schema, text
+from mrnn_tf.data import records
+
+COLOURS = ("red", "green", "blue")
+THINGS = ("dog", "cat", "car", "boat")
+IDENTITY = "features:tiny:12"
+FEATURE_SIZE = 12
+
+
+def captions_of(colour: int, thing: int) -> list[str]:
+    noun = f"{COLOURS[colour]} {THINGS[thing]}"
+    return [f"A {noun}.", f"There is a {noun} here", f"we can all see the very nice {noun} today"]
+
+
+def write(directory: str, counts=(("train", 24), ("val", 12)), shards: int = 2) -> str:
+    """Writes the records; image i shows colour i % 3 and thing i % 4."""
+    tf.io.gfile.makedirs(directory)
+    rng = np.random.default_rng(0)
+    splits, training = {}, []
+    for split, count in counts:
+        for shard, path in enumerate(records.shard_paths(directory, split, shards)):
+            with tf.io.TFRecordWriter(path) as writer:
+                for i in range(shard, count, shards):
+                    colour, thing = i % len(COLOURS), i % len(THINGS)
+                    features = rng.normal(0, 0.05, FEATURE_SIZE).astype(np.float32)
+                    features[colour] += 1
+                    features[3 + thing] += 1
+                    captions = captions_of(colour, thing)
+                    training += captions if split == schema.TRAIN else []
+                    writer.write(records.serialize(f"{split}-{i}.jpg", captions, features))
+        splits[split] = records.Split(count, 3 * count, shards)
+    vocabulary = text.Vocabulary.build(training, min_count=2)
+    vocabulary.save(tf.io.gfile.join(directory, schema.VOCABULARY_FILE))
+    records.DatasetInfo(
+        dataset="tiny",
+        splits=splits,
+        stores=("features",),
+        encoder={"identity": IDENTITY, "feature_size": FEATURE_SIZE},
+        feature_size=FEATURE_SIZE,
+        tokenizer=text.SETTINGS,
+        vocabulary_size=len(vocabulary),
+        problems={},
+        fingerprint="tiny",
+        tool_version="0",
+    ).save(directory)
+    return directory

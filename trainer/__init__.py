@@ -1,0 +1,6 @@
+"""Programs that prepare data, train and evaluate."""
+
+import os
+
+# TensorFlow's C++ start-up chatter, which would hide the programs' own lines.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

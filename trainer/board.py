@@ -1,0 +1,151 @@
+"""What a run shows: lines in the log, a bar on a terminal, and TensorBoard."""
+
+import contextlib
+import sys
+from collections.abc import Iterator
+
+import tensorflow as tf
+from absl import logging
+from tensorboard.plugins import projector
+from tensorboard.plugins.hparams import api as hparams
+from tqdm import tqdm
+
+from mrnn_tf import decode, schema
+from mrnn_tf.config import RunConfig
+from mrnn_tf.data import pipeline
+from mrnn_tf.run import Network
+from mrnn_tf.text import Vocabulary
+
+_SAMPLES = 8
+
+
+class Board:
+    """Writes for the chief; for any other worker it does nothing.
+
+    Args:
+        directory: str. TensorBoard's.
+        config, network, vocabulary: the run's own.
+        samples: pipeline.Source. Where the sample images come from.
+        steps: int. The planned end.
+        begin: int. The step at which this process begins.
+        active: bool. Whether this is the chief.
+    """
+
+    def __init__(
+        self,
+        directory: str,
+        config: RunConfig,
+        network: Network,
+        vocabulary: Vocabulary,
+        samples: pipeline.Source,
+        steps: int,
+        begin: int,
+        active: bool,
+    ):
+        self._active = active
+        if not active:
+            return
+        self._directory, self._network, self._vocabulary = directory, network, vocabulary
+        self._train = tf.summary.create_file_writer(tf.io.gfile.join(directory, "train"))
+        self._val = tf.summary.create_file_writer(tf.io.gfile.join(directory, "val"))
+        self._decode = tf.function(lambda features: decode.captions(network.model, features))
+        self._bar = tqdm(total=steps, initial=begin, unit=" steps", disable=None)
+        batch = next(iter(pipeline.image_batches(samples, _SAMPLES)))
+        self._references = batch.pop("captions")
+        [self._samples] = pipeline.with_pixels(tf.data.Dataset.from_tensors(batch), network.encoder)
+        if begin == 0:
+            self._describe(config)
+
+    def training(self, step: int, measured: dict[str, float]) -> None:
+        """After a loop of training."""
+        if not self._active:
+            return
+        _write_scalars(self._train, step, measured)
+        self._bar.update(step - self._bar.n)
+        self._bar.set_postfix_str(f"perplexity {measured['perplexity']:.2f}")
+        if not sys.stderr.isatty():
+            logging.info(
+                "step %d  perplexity %.2f  %.0f words/s",
+                step,
+                measured["perplexity"],
+                measured["words_per_second"],
+            )
+
+    def evaluation(self, step: int, measured: dict[str, float], is_best: bool) -> None:
+        """After an evaluation: the figures, and what the model says of the sample images."""
+        if not self._active:
+            return
+        _write_scalars(self._val, step, measured)
+        with self._val.as_default(step=step):
+            tf.summary.text("captions", self._captions())
+        self._bar.write(
+            f"step {step}: validation perplexity {measured['perplexity']:.3f}"
+            f"{' (best)' if is_best else ''}",
+            file=sys.stderr,
+        )
+
+    @contextlib.contextmanager
+    def profile(self, on: bool) -> Iterator[None]:
+        """A window of TensorFlow's profiler around one loop."""
+        if on and self._active:
+            with tf.profiler.experimental.Profile(self._directory):
+                yield
+        else:
+            yield
+
+    def end(self, perplexity: float) -> None:
+        """After the last step: the word vectors for the projector, and the score of the run."""
+        if not self._active:
+            return
+        self._bar.close()
+        _write_projector(self._directory, self._network, self._vocabulary)
+        _write_scalars(self._val, self._bar.n, {"best_perplexity": perplexity})
+
+    def _describe(self, config: RunConfig) -> None:
+        settings = {**config.model.to_dict(), **config.train.to_dict()}
+        model = self._network.model
+        inputs = {
+            schema.FEATURES: tf.TensorSpec([None, model.feature_size], tf.float32),
+            schema.WORD_IDS: tf.TensorSpec([None, None], tf.int32),
+        }
+        graph = tf.function(lambda batch: model(batch)).get_concrete_function(inputs).graph
+        with self._val.as_default(step=0):
+            hparams.hparams(settings)
+            tf.summary.graph(graph)
+
+    def _captions(self) -> str:
+        features = self._network.features(self._samples)
+        ids, _ = self._decode(features)
+        sentences = [text.decode() for text in self._vocabulary.sentences(ids).numpy()]
+        rows = ["| image | generated | reference |", "|---|---|---|"]
+        for image, sentence, references in zip(
+            self._samples["ids"].numpy(), sentences, self._references.to_list(), strict=True
+        ):
+            reference = references[0].decode() if references else ""
+            rows.append(f"| {image.decode()} | {sentence} | {reference} |")
+        return "\n".join(rows)
+
+
+def _write_scalars(writer: tf.summary.SummaryWriter, step: int, values: dict[str, float]) -> None:
+    with writer.as_default(step=step):
+        for name, value in values.items():
+            tf.summary.scalar(name, value)
+    writer.flush()
+
+
+def _write_projector(directory: str, network: Network, vocabulary: Vocabulary) -> None:
+    """Embedding layer II of every word, with the words as labels."""
+    with tf.io.gfile.GFile(tf.io.gfile.join(directory, "words.tsv"), "w") as file:
+        file.write("".join(f"{word}\n" for word in vocabulary.words))
+    vectors = network.model.word_vectors().numpy()
+    with tf.io.gfile.GFile(tf.io.gfile.join(directory, "vectors.tsv"), "w") as file:
+        for vector in vectors:
+            file.write("\t".join(f"{value:.5g}" for value in vector) + "\n")
+    config = projector.ProjectorConfig()
+    config.embeddings.add(
+        tensor_name="word embedding II",
+        tensor_shape=list(vectors.shape),
+        tensor_path="vectors.tsv",
+        metadata_path="words.tsv",
+    )
+    projector.visualize_embeddings(directory, config)

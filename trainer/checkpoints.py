@@ -1,0 +1,76 @@
+"""Checkpoints of a run, made so that it continues as if it had never been stopped.
+
+Two kinds of files lie in the directory, both named by the step: `model-<step>`, written by the
+chief (weights, optimizers, progress), and `iterator-<worker>-<step>`, written by every worker (its
+place in the data). A kill may fall between two of them, so a run resumes from the newest step of
+which all files are there; the older pair is kept until the newer one is whole.
+"""
+
+import tempfile
+
+import tensorflow as tf
+
+from mrnn_tf.run import checkpoint_steps
+
+_KEPT = 2
+
+
+class Checkpoints:
+    """Saves and restores a run.
+
+    Args:
+        directory: str. Shared by all workers.
+        state: dict of trackable objects that the chief saves; `network` is one of them.
+        iterator: tf.data.Iterator. This worker's own.
+        workers, worker: int. How many there are, and which this is; 0 is the chief.
+    """
+
+    def __init__(self, directory: str, state: dict, iterator, workers: int = 1, worker: int = 0):
+        self._directory = directory
+        self._state = tf.train.Checkpoint(**state)
+        self._network = tf.train.Checkpoint(network=state["network"])
+        self._iterator = tf.train.Checkpoint(iterator=iterator)
+        self._workers, self._worker = workers, worker
+        # Saving distributed variables is everybody's work; only the chief's result is kept.
+        self._scratch = None if worker == 0 else tempfile.mkdtemp(prefix="mrnn-worker-")
+        tf.io.gfile.makedirs(directory)
+
+    def save(self, step: int) -> str:
+        """Writes the files of a step, then drops the oldest; returns the chief's path."""
+        self._iterator.write(self._path(f"iterator-{self._worker}", step))
+        path = self._path("model", step)
+        if self._scratch:
+            self._state.write(f"{self._scratch}/model")
+        else:
+            self._state.write(path)
+            _drop_old(self._directory, "model", _KEPT)
+        _drop_old(self._directory, f"iterator-{self._worker}", _KEPT)
+        return path
+
+    def save_best(self, step: int) -> None:
+        """Keeps the weights of the best step so far beside the latest."""
+        path = self._path("best", step) if self._worker == 0 else f"{self._scratch}/best"
+        self._network.write(path)
+        if self._worker == 0:
+            _drop_old(self._directory, "best", 1)
+
+    def restore(self) -> str | None:
+        """Restores the newest whole step; returns the chief's path, or `None` on a new run."""
+        kinds = ["model", *(f"iterator-{worker}" for worker in range(self._workers))]
+        whole = set.intersection(*(set(checkpoint_steps(self._directory, kind)) for kind in kinds))
+        if not whole:
+            return None
+        step = max(whole)
+        self._state.read(self._path("model", step)).assert_existing_objects_matched()
+        self._iterator.read(self._path(f"iterator-{self._worker}", step)).assert_consumed()
+        return self._path("model", step)
+
+    def _path(self, kind: str, step: int) -> str:
+        return tf.io.gfile.join(self._directory, f"{kind}-{step:08d}")
+
+
+def _drop_old(directory: str, kind: str, kept: int) -> None:
+    for step in checkpoint_steps(directory, kind)[:-kept]:
+        prefix = tf.io.gfile.join(directory, f"{kind}-{step:08d}")
+        for path in [prefix + ".index", *tf.io.gfile.glob(prefix + ".data-*")]:
+            tf.io.gfile.remove(path)

@@ -1,0 +1,268 @@
+"""The story of a run, from records to the last checkpoint.
+
+    1. The data: shards, vocabulary, and whether they fit the run directory.
+    2. The network and its optimizers, under the strategy.
+    3. The input: one plain iterator per worker, so that it can be saved.
+    4. Resuming, in this order: everything is built, then the chief's state is read, then the
+       worker's own iterator; all workers read alike.
+    5. Loops of a few steps; between them evaluation, checkpoints, and a look at the stop flag.
+
+orbit's trainer and evaluator make the inner loops. Its controller is left out: it restores on its
+own, from one checkpoint, and a run here resumes from pairs of them.
+"""
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+
+import orbit
+import tensorflow as tf
+from absl import logging
+
+from mrnn_tf import run, schema
+from mrnn_tf.config import ModelConfig, RunConfig, TrainConfig
+from mrnn_tf.data import pipeline, records
+from mrnn_tf.text import Vocabulary
+from trainer import optimization
+from trainer.board import Board
+from trainer.checkpoints import Checkpoints
+from trainer.loops import Evaluator, Trainer
+
+
+@dataclasses.dataclass(frozen=True)
+class Places:
+    """Where a run reads and writes, and which of the workers this is."""
+
+    data: str
+    job_dir: str
+    checkpoint_dir: str
+    tensorboard_dir: str
+    workers: int = 1
+    worker: int = 0
+
+    @property
+    def is_chief(self) -> bool:
+        return self.worker == 0
+
+
+class Progress(tf.Module):
+    """How far a run is; saved with the weights."""
+
+    def __init__(self, step: tf.Variable):
+        super().__init__(name="progress")
+        self.step = step
+        self.best_perplexity = tf.Variable(math.inf, dtype=tf.float64)
+        self.best_step = tf.Variable(0, dtype=tf.int64)
+        self.worse_evaluations = tf.Variable(0, dtype=tf.int64)
+
+    def note(self, perplexity: float) -> bool:
+        """Takes an evaluation in; tells whether it is the best so far."""
+        if perplexity < self.best_perplexity.numpy():
+            self.best_perplexity.assign(perplexity)
+            self.best_step.assign(self.step)
+            self.worse_evaluations.assign(0)
+            return True
+        self.worse_evaluations.assign_add(1)
+        return False
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """How a call of `train` ended."""
+
+    step: int
+    finished: bool  # False: asked to stop, the same command goes on
+    perplexity: float  # the best on validation; infinite where there is none
+
+
+class DivergedError(ValueError):
+    """The cost is no number any more."""
+
+
+def train(
+    model: ModelConfig,
+    config: TrainConfig,
+    places: Places,
+    strategy: tf.distribute.Strategy,
+    stop_requested: Callable[[], bool] = lambda: False,
+    profile_step: int | None = None,
+    encoder_weights: str | None = None,
+) -> Result:
+    """Trains until the planned step, the end of patience, or the request to stop."""
+    # 1. The data.
+    info = records.DatasetInfo.load(places.data)
+    run_config = plan(model, config, places.data, info)
+    vocabulary = claim(places, run_config)
+    stores = "images" if config.finetune_encoder else "features"
+    source = pipeline.Source(places.data, schema.TRAIN, vocabulary, stores)
+    captions = trained_captions(source, config)
+    epoch = math.ceil(captions / config.batch_size)
+    steps = max(1, round(config.epochs * epoch))
+    due = max(1, round(config.evaluate_epochs * epoch))  # steps between two evaluations
+    replicas = strategy.num_replicas_in_sync
+    if config.batch_size % replicas:
+        raise ValueError(
+            f"--batch_size {config.batch_size} must be a multiple of {replicas} devices."
+        )
+
+    # 2. The network.
+    with strategy.scope():
+        step = orbit.utils.create_global_step()
+        network = run.build(run_config, encoder_weights)
+        rates = [config.learning_rate, config.encoder_learning_rate]
+        optimizers = []
+        for variables, rate in zip(network.trainable_parts(), rates, strict=False):
+            optimizers.append(optimization.create(config, rate, steps))
+            optimizers[-1].build(variables)
+        progress = Progress(step)
+
+    # 3. The input.
+    dataset = pipeline.training_batches(
+        source,
+        config.batch_size,
+        config.seed,
+        config.max_words,
+        config.shuffle_buffer,
+        places.workers,
+        places.worker,
+        config.deterministic,
+    )
+    trainer = Trainer(
+        network,
+        optimizers,
+        config,
+        strategy,
+        places.workers,
+        step,
+        pipeline.with_pixels(dataset, network.encoder),
+    )
+    evaluator = None
+    if schema.VAL in info.splits and info.splits[schema.VAL].captions:
+        validation = dataclasses.replace(source, split=schema.VAL)
+        batches = pipeline.evaluation_batches(validation, config.batch_size)
+        evaluator = Evaluator(network, pipeline.with_pixels(batches, network.encoder))
+
+    # 4. Resuming.
+    state = {"network": network, "optimizers": optimizers, "progress": progress}
+    checkpoints = Checkpoints(
+        places.checkpoint_dir, state, trainer.iterator, places.workers, places.worker
+    )
+    resumed = checkpoints.restore()
+    last_good = resumed or "none"
+    if resumed:
+        logging.info("Resuming from %s", resumed)
+    elif places.is_chief:
+        logging.info(
+            "%s parameters, %s captions, %d steps of %d captions",
+            f"{network.model.count_params():,}",
+            f"{captions:,}",
+            steps,
+            config.batch_size,
+        )
+    board = Board(
+        places.tensorboard_dir,
+        run_config,
+        network,
+        vocabulary,
+        samples=dataclasses.replace(source, split=schema.VAL) if evaluator else source,
+        steps=steps,
+        begin=int(step.numpy()),
+        active=places.is_chief,
+    )
+
+    # 5. The loops.
+    saved = int(step.numpy())
+    while (now := int(step.numpy())) < steps:
+        if config.patience and progress.worse_evaluations.numpy() >= config.patience:
+            logging.info("No better perplexity in %d evaluations: stopping early.", config.patience)
+            break
+        target = min(now + config.steps_per_loop, steps, (now // due + 1) * due)
+        target = min(target, saved + config.checkpoint_steps)
+        with board.profile(profile_step is not None and now <= profile_step < target):
+            measured = trainer.train(tf.constant(target - now, tf.int32))
+        if trainer.failed_step >= 0:
+            raise DivergedError(
+                f"The cost was not finite at step {trainer.failed_step}; the last good checkpoint "
+                f"is {last_good}. Lower --learning_rate or --clip_norm."
+            )
+        board.training(target, measured)
+        if evaluator and (target % due == 0 or target == steps):
+            measured = evaluator.evaluate(tf.constant(-1))
+            is_best = progress.note(measured["perplexity"])
+            if is_best:
+                checkpoints.save_best(target)
+            board.evaluation(target, measured, is_best)
+        stopping = trainer.anyone(stop_requested())
+        if target - saved >= config.checkpoint_steps or target == steps or stopping:
+            last_good, saved = checkpoints.save(target), target
+        if stopping and target < steps:
+            logging.info("Asked to stop: saved step %d; the same command goes on.", target)
+            return Result(target, False, float(progress.best_perplexity.numpy()))
+    if saved < int(step.numpy()):
+        checkpoints.save(int(step.numpy()))
+    board.end(float(progress.best_perplexity.numpy()))
+    return Result(int(step.numpy()), True, float(progress.best_perplexity.numpy()))
+
+
+def plan(
+    model: ModelConfig, config: TrainConfig, data: str, info: records.DatasetInfo
+) -> RunConfig:
+    """The configuration of a run on a dataset; refuses data that cannot be trained on."""
+    if schema.TRAIN not in info.splits or not info.splits[schema.TRAIN].captions:
+        raise ValueError(f"--data {data} holds no training captions.")
+    if config.finetune_encoder:
+        if "images" not in info.stores or info.encoder is None or "name" not in info.encoder:
+            raise ValueError(
+                f"--finetune_encoder: --data {data} must hold images and name the encoder to begin "
+                "with: prepare it with --store both."
+            )
+        encoder = {**info.encoder, "identity": f"{run.FINETUNED}:{info.identity}:{config.seed}"}
+    elif info.identity is None:
+        raise ValueError(f"--data {data} holds no features: prepare it with --encoder.")
+    else:
+        encoder = info.encoder
+    return RunConfig(
+        model, config, info.vocabulary_size, info.feature_size, encoder, info.fingerprint
+    )
+
+
+def claim(places: Places, config: RunConfig) -> Vocabulary:
+    """Makes the run directory, or checks that it is this run's; returns the vocabulary."""
+    vocabulary = Vocabulary.load(tf.io.gfile.join(places.data, schema.VOCABULARY_FILE))
+    if len(vocabulary) != config.vocabulary_size:
+        raise ValueError(
+            f"--data {places.data}: {schema.VOCABULARY_FILE} has {len(vocabulary)} words, but "
+            f"{schema.DATASET_FILE} says {config.vocabulary_size}."
+        )
+    there = run.load_config(places.job_dir)
+    if there is not None:
+        if difference := there.difference(config):
+            raise ValueError(
+                f"--job_dir {places.job_dir} holds another run: {difference}. Choose another."
+            )
+    elif places.is_chief:
+        try:
+            tf.io.gfile.makedirs(places.job_dir)
+            vocabulary.save(tf.io.gfile.join(places.job_dir, schema.VOCABULARY_FILE))
+            records.write_whole(
+                tf.io.gfile.join(places.job_dir, schema.CONFIG_FILE),
+                json.dumps(config.to_dict(), indent=2) + "\n",
+            )
+        except (OSError, tf.errors.OpError) as error:
+            reason = getattr(error, "message", None) or error
+            raise ValueError(f"--job_dir {places.job_dir} cannot be written: {reason}") from None
+    return vocabulary
+
+
+def trained_captions(source: pipeline.Source, config: TrainConfig) -> int:
+    """How many captions an epoch has; says how many are left out for their length."""
+    total = source.info.splits[source.split].captions
+    long = pipeline.count_long(source, config.max_words)
+    if long:
+        logging.info(
+            "%d of %d captions have over %d words: left out.", long, total, config.max_words
+        )
+    if long == total:
+        raise ValueError(f"All captions have more than --max_words {config.max_words} words.")
+    return total - long
