@@ -3,6 +3,12 @@ import os
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import pytest
+import tensorflow as tf
+
+# Two devices for the tests of mirrored training; must precede the first use of TensorFlow.
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
 
 
 @pytest.fixture(autouse=True)

@@ -59,6 +59,14 @@ def test_files(folder):
     assert {path.name for path in folder.iterdir()} == {"images", "captions.jsonl", "demo.json"}
 
 
+def test_written_captions_are_those_described(folder):
+    rows = read(folder)
+    for name, split, facts, rng in demo.scenes(0, 30):
+        texts = [text for _, text in captions.describe(facts, rng)]
+        assert rows[f"images/{name}.jpg"]["captions"] == texts
+        assert rows[f"images/{name}.jpg"]["split"] == split
+
+
 def test_same_seed_same_bytes_whatever_the_size(folder, tmp_path):
     demo.write(str(tmp_path), images=15)
     smaller = read(tmp_path)

@@ -5,11 +5,6 @@ import tensorflow as tf
 
 from mrnn_tf.model import layers
 
-# Before the first use of TensorFlow, or it has one device for ever.
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
-
 
 def test_scaled_tanh_is_equation_4():
     # Its constants are chosen so that 1 stays 1; far away it saturates.

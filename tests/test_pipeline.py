@@ -152,7 +152,7 @@ def test_a_split_without_captions_and_a_store_that_is_not_there_are_refused(tmp_
     ).save(directory)
     source = pipeline.Source(directory, "test", vocabulary)
     assert len(list(pipeline.image_batches(source, 4))) == 1
-    with pytest.raises(ValueError, match="'test' .* holds no captions"):
+    with pytest.raises(ValueError, match="holds no captions"):
         pipeline.evaluation_batches(source, 4)
     with pytest.raises(ValueError, match="holds features but no images: prepare it with --store"):
         pipeline.Source(directory, "test", vocabulary, stores="images")

@@ -48,7 +48,7 @@ def test_a_dataset_without_its_marker_is_not_whole(tmp_path):
     with pytest.raises(FileNotFoundError, match="not a whole dataset"):
         records.DatasetInfo.load(str(tmp_path))
     (tmp_path / schema.DATASET_FILE).write_text(json.dumps({"splits": {}}))
-    with pytest.raises(ValueError, match="is not a dataset.json of mrnn_tf"):
+    with pytest.raises(ValueError, match="of mrnn_tf: "):
         records.DatasetInfo.load(str(tmp_path))
 
 

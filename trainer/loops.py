@@ -88,6 +88,8 @@ class Trainer(orbit.StandardTrainer):
                 cost += self._config.l2 * loss.l2(self._network.model) / replicas
         parts = self._network.trainable_parts()
         gradients = tape.gradient(cost, [variable for part in parts for variable in part])
+        # Dense, as the words of an embedding's gradient differ between replicas, and repeat.
+        gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         if replicas > 1:
             gradients = replica.all_reduce(everybody, gradients)
             bits = replica.all_reduce(everybody, bits)

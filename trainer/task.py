@@ -103,8 +103,6 @@ def main(_) -> None:
         worker=worker,
     )
 
-    stop = []
-    signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
     if config.deterministic:
         tf.config.experimental.enable_op_determinism()
     if config.mixed_precision:
@@ -113,6 +111,10 @@ def main(_) -> None:
     program.log_devices(_REQUIRE_GPU.value)
     if strategy.num_replicas_in_sync > 1:
         logging.info("%d replicas in %d workers", strategy.num_replicas_in_sync, workers)
+
+    # After the strategy, which takes the signal for itself when there are several workers.
+    stop = []
+    signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
 
     result = train.train(
         model,

@@ -53,13 +53,15 @@ class Progress(tf.Module):
         super().__init__(name="progress")
         self.step = step
         self.best_perplexity = tf.Variable(math.inf, dtype=tf.float64)
+        self.best_without_unknown = tf.Variable(math.inf, dtype=tf.float64)
         self.best_step = tf.Variable(0, dtype=tf.int64)
         self.worse_evaluations = tf.Variable(0, dtype=tf.int64)
 
-    def note(self, perplexity: float) -> bool:
+    def note(self, measured: dict[str, float]) -> bool:
         """Takes an evaluation in; tells whether it is the best so far."""
-        if perplexity < self.best_perplexity.numpy():
-            self.best_perplexity.assign(perplexity)
+        if measured["perplexity"] < self.best_perplexity.numpy():
+            self.best_perplexity.assign(measured["perplexity"])
+            self.best_without_unknown.assign(measured["perplexity_without_unknown"])
             self.best_step.assign(self.step)
             self.worse_evaluations.assign(0)
             return True
@@ -189,7 +191,7 @@ def train(
         board.training(target, measured)
         if evaluator and (target % due == 0 or target == steps):
             measured = evaluator.evaluate(tf.constant(-1))
-            is_best = progress.note(measured["perplexity"])
+            is_best = progress.note(measured)
             if is_best:
                 checkpoints.save_best(target)
             board.evaluation(target, measured, is_best)

@@ -75,8 +75,7 @@ def training_batches(
         # resume from a checkpoint with the order it had.
         seeds = tf.stack([tf.constant(seed, tf.int64), number])
         order = tf.argsort(tf.random.stateless_uniform(tf.shape(paths), seeds))
-        dataset = _captions(tf.gather(paths, order), source, info, deterministic)
-        dataset = dataset.filter(lambda example: _length(example) <= max_words + 1)
+        dataset = _captions(tf.gather(paths, order), source, info, deterministic, max_words)
         chosen = tf.random.stateless_uniform([], seeds, None, None, tf.int64)
         return dataset.shuffle(shuffle_buffer, seed=chosen, reshuffle_each_iteration=False)
 
@@ -101,8 +100,15 @@ def image_batches(source: Source, batch_size: int) -> tf.data.Dataset:
 
 def count_long(source: Source, max_words: int) -> int:
     """How many captions training leaves out because they have more than `max_words` words."""
-    long = _all_captions(source).filter(lambda example: _length(example) > max_words + 1)
-    return int(long.reduce(0, lambda count, _: count + 1).numpy())
+    info = source.info
+    dataset = tf.data.TFRecordDataset(_captioned_shards(source, info)).batch(_RECORDS_AT_ONCE)
+
+    def count(total: tf.Tensor, serialized: tf.Tensor) -> tf.Tensor:
+        captions = records.parse(serialized, info, stores=())[schema.CAPTION_TEXT]
+        lengths = source.vocabulary.ids(captions.flat_values).row_lengths()
+        return total + tf.math.count_nonzero(lengths > max_words)
+
+    return int(dataset.reduce(tf.constant(0, tf.int64), count).numpy())
 
 
 def _captioned_shards(source: Source, info: records.DatasetInfo) -> list[str]:
@@ -114,13 +120,18 @@ def _captioned_shards(source: Source, info: records.DatasetInfo) -> list[str]:
 
 def _all_captions(source: Source) -> tf.data.Dataset:
     info = source.info
-    return _captions(tf.constant(_captioned_shards(source, info)), source, info, True)
+    paths = tf.constant(_captioned_shards(source, info))
+    return _captions(paths, source, info, deterministic=True)
 
 
 def _captions(
-    paths: tf.Tensor, source: Source, info: records.DatasetInfo, deterministic: bool
+    paths: tf.Tensor,
+    source: Source,
+    info: records.DatasetInfo,
+    deterministic: bool,
+    max_words: int | None = None,
 ) -> tf.data.Dataset:
-    """One element a caption: its ids from <s> to </s>, its length, and its image."""
+    """One element a caption: its ids from <s> to </s>, its length and bucket, and its image."""
     dataset = tf.data.Dataset.from_tensor_slices(paths).interleave(
         tf.data.TFRecordDataset,
         cycle_length=8,
@@ -135,10 +146,19 @@ def _captions(
         words = source.vocabulary.ids(captions.flat_values)
         ones = tf.ones_like(row, tf.int32)[:, tf.newaxis]
         ids = tf.concat([ones * schema.START_ID, words, ones * schema.END_ID], axis=1)
+        length = tf.cast(words.row_lengths(), tf.int32) + 1  # the end sign is a word
+        if max_words is not None:
+            short = tf.where(length <= max_words + 1)[:, 0]
+            row, ids, length = (
+                tf.gather(row, short),
+                tf.gather(ids, short),
+                tf.gather(length, short),
+            )
         return {
             source.stores: tf.gather(image[source.stores], row),
             "ids": ids.to_tensor(schema.PAD_ID),
-            "length": tf.cast(words.row_lengths(), tf.int32) + 1,  # the end sign is a word
+            "length": length,
+            "bucket": tf.searchsorted(BUCKET_BOUNDARIES, length, "right", tf.int64),
         }
 
     return dataset.batch(_RECORDS_AT_ONCE).map(expand, tf.data.AUTOTUNE).unbatch()
@@ -155,21 +175,17 @@ def _image_part(serialized: tf.Tensor, source: Source, info: records.DatasetInfo
 
 
 def _bucketed(dataset: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf.data.Dataset:
-    return dataset.bucket_by_sequence_length(
-        _length,
-        BUCKET_BOUNDARIES,
-        [batch_size] * (len(BUCKET_BOUNDARIES) + 1),
-        drop_remainder=drop_remainder,
+    return dataset.group_by_window(
+        lambda example: example["bucket"],
+        lambda _, bucket: bucket.padded_batch(batch_size, drop_remainder=drop_remainder),
+        window_size=batch_size,
     ).map(_inputs_and_targets)
 
 
 def _inputs_and_targets(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    ids = batch.pop("ids")[:, : tf.reduce_max(batch.pop("length")) + 1]
-    return {**batch, schema.WORD_IDS: ids[:, :-1], schema.TARGET_IDS: ids[:, 1:]}
-
-
-def _length(example: dict[str, tf.Tensor]) -> tf.Tensor:
-    return example["length"]
+    image = {name: value for name, value in batch.items() if name in ("features", "images")}
+    ids = batch["ids"][:, : tf.reduce_max(batch["length"]) + 1]
+    return {**image, schema.WORD_IDS: ids[:, :-1], schema.TARGET_IDS: ids[:, 1:]}
 
 
 def _with_options(dataset: tf.data.Dataset, deterministic: bool) -> tf.data.Dataset:

@@ -123,16 +123,11 @@ class MRNN(keras.Model):
             if config.image_dropout
             else None
         )
-        if wiring.shared_image_weights:
-            shared = dense(multimodal, "image")
-            self.image_projections = dict.fromkeys(wiring.image_to, shared)
-        else:
-            self.image_projections = {
-                place: dense(
-                    multimodal if place == "multimodal" else config.embedding_2, f"image_to_{place}"
-                )
-                for place in wiring.image_to
-            }
+        shared = dense(multimodal, "image") if wiring.shared_image_weights else None
+        for place in wiring.image_to:
+            size = multimodal if place == "multimodal" else config.embedding_2
+            # Attributes and not a dict of layers, which tf.train.Checkpoint would not save.
+            setattr(self, f"image_to_{place}", shared or dense(size, f"image_to_{place}"))
 
         if wiring.multimodal_layer:
             self.multimodal_size = multimodal
@@ -244,9 +239,10 @@ class MRNN(keras.Model):
         return cls(**config)
 
     def _project(self, features):
-        if not self.image_projections:
+        if not self.wiring.image_to:
             return {"multimodal": self._zeros(features, self.multimodal_size)}
-        return {place: layer(features) for place, layer in self.image_projections.items()}
+        places = self.wiring.image_to
+        return {place: getattr(self, f"image_to_{place}")(features) for place in places}
 
     def _embed(self, ids, image):
         first = self.embedding_1(ids)

@@ -18,12 +18,12 @@ from mrnn_tf.data.demo.scene import Scene, sample
 
 CAPTIONS_FILE = "captions.jsonl"  # written last: its presence means "whole"
 NOTE_FILE = "demo.json"
-VERSION = 1  # of the pictures and captions made from a seed
+VERSION = 2  # of the pictures and captions made from a seed
 SHARES = {schema.VAL: 0.1, schema.TEST: 2 / 15}
 
 
 def scenes(seed: int, images: int) -> Iterator[tuple[str, str, Scene, np.random.Generator]]:
-    """Name, split, scene and the generator that goes on to draw and describe it."""
+    """Name, split, scene and the generator that goes on to describe and then draw it."""
     counts = {split: round(images * share) for split, share in SHARES.items()}
     counts = {schema.TRAIN: images - sum(counts.values()), **counts}
     for part, (split, count) in enumerate(counts.items()):
@@ -57,11 +57,11 @@ def write(folder: str, seed: int = 0, images: int = 1500) -> int:
     lines = []
     for name, split, scene, rng in scenes(seed, images):
         path = f"images/{name}.jpg"
+        texts = [text for _, text in captions.describe(scene, rng)]
+        lines.append(json.dumps({"image": path, "captions": texts, "split": split}) + "\n")
         jpeg = io.BytesIO()
         draw.render(scene, rng).save(jpeg, "JPEG", quality=90)
         _write(os.path.join(folder, path), jpeg.getvalue())
-        texts = [text for _, text in captions.describe(scene, rng)]
-        lines.append(json.dumps({"image": path, "captions": texts, "split": split}) + "\n")
     _write(note, json.dumps(wanted).encode())
     _write(f"{listing}.partial", "".join(lines).encode())
     tf.io.gfile.rename(f"{listing}.partial", listing, overwrite=True)

@@ -1,0 +1,154 @@
+"""The training loop in this process: strategies, divergence, early stopping, own encoder."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from mrnn_tf import run, schema, text
+from mrnn_tf.config import ModelConfig, TrainConfig
+from mrnn_tf.data import pipeline, records
+from mrnn_tf.model import loss
+from mrnn_tf.vision import encoders
+from trainer import train
+
+STILL = {"dropout_embedding": 0.0, "dropout_recurrent": 0.0, "dropout_multimodal": 0.0}
+MODEL = ModelConfig(embedding_1=6, embedding_2=8, recurrent=8, multimodal=10, **STILL)
+CONFIG = TrainConfig(
+    epochs=5.0, batch_size=18, learning_rate=0.02, schedule="constant", warmup_steps=1, l2=1e-4,
+    steps_per_loop=7, evaluate_epochs=2.5, clip_norm=0.5, deterministic=True,
+)  # fmt: skip
+
+
+def places(data, folder):
+    return train.Places(data, f"{folder}/job", f"{folder}/job/checkpoints", f"{folder}/job/logs")
+
+
+def go(data, folder, strategy=None, model=MODEL, **changes):
+    config = dataclasses.replace(CONFIG, **changes)
+    strategy = strategy or tf.distribute.get_strategy()
+    return train.train(model, config, places(data, folder), strategy)
+
+
+def test_two_mirrored_devices_agree_with_one(tiny_data, tmp_path):
+    one = go(tiny_data, tmp_path / "one")
+    mirrored = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    two = go(tiny_data, tmp_path / "two", mirrored)
+    assert one.step == two.step == 20
+    assert one.perplexity < 15
+    assert abs(np.log2(one.perplexity) - np.log2(two.perplexity)) < 1e-4
+
+
+def test_the_reported_perplexity_is_that_of_the_restored_model(tiny_data, tmp_path):
+    result = go(tiny_data, tmp_path)
+    trained = run.Run.load(f"{tmp_path}/job")
+    bits = words = 0.0
+    for batch in pipeline.evaluation_batches(trained.source(tiny_data, "val"), 7):
+        some = loss.word_costs(trained.network.logits(batch), batch[schema.TARGET_IDS])
+        bits, words = bits + float(some[0]), words + float(some[1])
+    np.testing.assert_allclose(loss.perplexity(bits, words), result.perplexity, rtol=1e-5)
+
+
+def test_tensorboard_shows_the_run(tiny_data, tmp_path):
+    go(tiny_data, tmp_path)
+    logs = tmp_path / "job" / "logs"
+    training = EventAccumulator(str(logs / "train")).Reload()
+    scalars = {"cost", "perplexity", "learning_rate", "gradient_norm", "words_per_second"}
+    assert set(training.Tags()["tensors"]) == scalars
+    validation = EventAccumulator(str(logs / "val")).Reload()
+    assert {"perplexity", "perplexity_without_unknown", "captions"} <= set(
+        validation.Tags()["tensors"]
+    )
+    assert validation.Tags()["graph"]
+    [captions, _] = validation.Tensors("captions")
+    assert b"| val-0.jpg |" in captions.tensor_proto.string_val[0]
+    vocabulary = text.Vocabulary.load(f"{tmp_path}/job/vocabulary.txt")
+    assert (logs / "words.tsv").read_text().split() == list(vocabulary.words)
+    assert np.loadtxt(logs / "vectors.tsv").shape == (len(vocabulary), 8)
+    assert "words.tsv" in (logs / "projector_config.pbtxt").read_text()
+
+
+def test_a_cost_that_is_no_number_stops_the_run(tiny_data, tmp_path):
+    with pytest.raises(train.DivergedError, match=r"at step \d+; the last good checkpoint is none"):
+        go(tiny_data, tmp_path, optimizer="sgd", learning_rate=1e30, clip_norm=0.0)
+
+
+def test_patience_ends_a_run_that_does_not_get_better(tiny_data, tmp_path):
+    result = go(tiny_data, tmp_path, learning_rate=0.0, patience=2, epochs=50.0)
+    assert result.finished and result.step == 3 * 10
+
+
+def test_a_run_on_a_remote_file_system(tiny_data):
+    for name in tf.io.gfile.listdir(tiny_data):
+        tf.io.gfile.makedirs("ram://run/data")
+        tf.io.gfile.copy(f"{tiny_data}/{name}", f"ram://run/data/{name}", overwrite=True)
+    result = train.train(
+        MODEL,
+        dataclasses.replace(CONFIG, epochs=1.0),
+        places("ram://run/data", "ram://run"),
+        tf.distribute.get_strategy(),
+    )
+    assert result.finished
+    assert run.Run.load("ram://run/job", "latest").step == 4
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Four images in records with an untrained encoder's features, which are not used."""
+    folder = tmp_path_factory.mktemp("photos")
+    directory = str(folder / "data")
+    tf.io.gfile.makedirs(directory)
+    encoder = encoders.create("mobilenet_v2", "random")
+    [path] = records.shard_paths(directory, "train", 1)
+    with tf.io.TFRecordWriter(path) as writer:
+        for i in range(4):
+            file = folder / f"{i}.png"
+            Image.new("RGB", (30 + i, 40), (60 * i, 0, 255 - 60 * i)).save(file)
+            features = np.zeros(encoder.feature_size, np.float32)
+            captions = tiny.captions_of(i % 3, i)[:1]
+            writer.write(records.serialize(str(i), captions, features, file.read_bytes()))
+    vocabulary = text.Vocabulary.build(["a red green blue dog cat car boat"], 1)
+    vocabulary.save(f"{directory}/vocabulary.txt")
+    records.DatasetInfo(
+        dataset="photos",
+        splits={"train": records.Split(4, 4, 1)},
+        stores=("features", "images"),
+        encoder={"identity": encoder.identity, **encoder.describe()},
+        feature_size=encoder.feature_size,
+        tokenizer={},
+        vocabulary_size=len(vocabulary),
+        problems={},
+        fingerprint="photos",
+        tool_version="",
+    ).save(directory)
+    return directory
+
+
+def test_the_encoder_is_trained_with_the_model(photos, tiny_data, tmp_path):
+    config = dataclasses.replace(
+        CONFIG, epochs=2.0, batch_size=4, finetune_encoder=True, encoder_learning_rate=1e-3, l2=0.0
+    )
+    result = train.train(
+        MODEL,
+        config,
+        places(photos, tmp_path),
+        tf.distribute.get_strategy(),
+        encoder_weights="random",
+    )
+    assert result.step == 2
+    trained = run.Run.load(f"{tmp_path}/job", "latest")
+    original = encoders.create("mobilenet_v2", "random").model.trainable_variables
+    moved = trained.network.encoder_model.trainable_variables
+    assert any(
+        np.abs(a.numpy() - b.numpy()).max() > 1e-5 for a, b in zip(original, moved, strict=True)
+    )
+    assert trained.config.encoder["identity"].startswith("finetuned:mobilenet_v2")
+    source = trained.source(photos, "train")
+    [batch] = pipeline.with_pixels(pipeline.image_batches(source, 4), trained.network.encoder)
+    assert trained.network.features(batch).shape == (4, 1280)
+    with pytest.raises(ValueError, match="holds features only"):
+        trained.source(tiny_data, "train")

@@ -1,0 +1,70 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+
+from mrnn_tf import config, run
+from mrnn_tf.config import ModelConfig, RunConfig, TrainConfig
+from mrnn_tf.data import records
+
+SMALL = {"embedding_1": 3, "embedding_2": 4, "recurrent": 4, "multimodal": 5}
+
+
+def run_config(seed=0, identity=tiny.IDENTITY, **model):
+    encoder = {"identity": identity, "feature_size": tiny.FEATURE_SIZE}
+    return RunConfig(
+        ModelConfig(**SMALL, **model), TrainConfig(seed=seed), 9, tiny.FEATURE_SIZE, encoder, "x"
+    )
+
+
+@pytest.mark.parametrize("variant", config.VARIANTS)
+def test_a_checkpoint_holds_every_weight_of_every_variant(variant, tmp_path):
+    dropout = 0.1 if variant != "rnn_base" else 0.0
+    saved = run.build(run_config(0, variant=variant, image_dropout=dropout))
+    path = tf.train.Checkpoint(network=saved).write(str(tmp_path / "x"))
+    restored = run.build(run_config(1, variant=variant, image_dropout=dropout))
+    tf.train.Checkpoint(network=restored).read(path).assert_consumed()
+    for one, other in zip(saved.model.weights, restored.model.weights, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+
+
+def test_a_configuration_survives_json(tmp_path):
+    original = run_config(3, variant="mrnn_shared")
+    assert RunConfig.from_dict(original.to_dict()) == original
+    assert original.difference(original) is None
+    assert "train.seed is 3 there and 4 here" in original.difference(
+        run_config(4, variant="mrnn_shared")
+    )
+
+
+def test_features_of_another_encoder_are_refused(tiny_data):
+    run.check_encoder(run_config(), tiny_data)
+    with pytest.raises(ValueError, match=r"features of features:tiny:12, but .* vgg16"):
+        run.check_encoder(run_config(identity="vgg16:abc"), tiny_data)
+
+
+def test_a_run_with_its_own_encoder_refuses_records_without_images(tiny_data):
+    own = run_config()
+    own = RunConfig(**{**own.__dict__, "train": TrainConfig(finetune_encoder=True)})
+    with pytest.raises(ValueError, match="holds features only"):
+        run.check_encoder(own, tiny_data)
+
+
+def test_a_directory_without_a_run_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="it is not a run"):
+        run.Run.load(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="is not the configuration of a run"):
+        run.Run.load(str(tmp_path))
+
+
+def test_only_whole_checkpoints_count(tmp_path):
+    for name in ("model-00000005.index", "model-00000012.index", "model-00000020.data-0-of-1"):
+        (tmp_path / name).touch()
+    assert run.checkpoint_steps(str(tmp_path), "model") == [5, 12]
+    assert run.latest(str(tmp_path), "model").endswith("model-00000012")
+    assert run.latest(str(tmp_path), "best") is None
+
+
+def test_records_know_their_encoder(tiny_data):
+    assert records.DatasetInfo.load(tiny_data).identity == tiny.IDENTITY
