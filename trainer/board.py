@@ -77,7 +77,7 @@ class Board:
             return
         _write_scalars(self._val, step, measured)
         with self._val.as_default(step=step):
-            tf.summary.text("captions", self._captions())
+            tf.summary.text("captions", self._table())
         self._bar.write(
             f"step {step}: validation perplexity {measured['perplexity']:.3f}"
             f"{' (best)' if is_best else ''}",
@@ -93,13 +93,14 @@ class Board:
         else:
             yield
 
-    def end(self, perplexity: float) -> None:
-        """After the last step: the word vectors for the projector, and the score of the run."""
+    def end(self, perplexity: float) -> list[tuple[str, str]]:
+        """After the last step: word vectors and the score; returns captions of the samples."""
         if not self._active:
-            return
+            return []
         self._bar.close()
         _write_projector(self._directory, self._network, self._vocabulary)
         _write_scalars(self._val, self._bar.n, {"best_perplexity": perplexity})
+        return self._captions()
 
     def _describe(self, config: RunConfig) -> None:
         settings = {**config.model.to_dict(), **config.train.to_dict()}
@@ -113,16 +114,20 @@ class Board:
             hparams.hparams(settings)
             tf.summary.graph(graph)
 
-    def _captions(self) -> str:
-        features = self._network.features(self._samples)
-        ids, _ = self._decode(features)
-        sentences = [text.decode() for text in self._vocabulary.sentences(ids).numpy()]
+    def _captions(self) -> list[tuple[str, str]]:
+        """The sample images by name, with what the model says of them now."""
+        ids, _ = self._decode(self._network.features(self._samples))
+        sentences = self._vocabulary.sentences(ids).numpy()
+        names = self._samples["ids"].numpy()
+        return [(n.decode(), s.decode()) for n, s in zip(names, sentences, strict=True)]
+
+    def _table(self) -> str:
         rows = ["| image | generated | reference |", "|---|---|---|"]
-        for image, sentence, references in zip(
-            self._samples["ids"].numpy(), sentences, self._references.to_list(), strict=True
+        for (image, sentence), references in zip(
+            self._captions(), self._references.to_list(), strict=True
         ):
             reference = references[0].decode() if references else ""
-            rows.append(f"| {image.decode()} | {sentence} | {reference} |")
+            rows.append(f"| {image} | {sentence} | {reference} |")
         return "\n".join(rows)
 
 

@@ -128,6 +128,8 @@ def main(_) -> None:
     if not result.finished:
         sys.exit(RESTART_ME)
     if places.is_chief:
+        for name, caption in result.captions:
+            print(f"{name}: {caption}")
         print(f"finished at step {result.step}, best validation perplexity {result.perplexity:.3f}")
         print(f"next: tensorboard --logdir {places.tensorboard_dir}")
 

@@ -76,6 +76,7 @@ class Result:
     step: int
     finished: bool  # False: asked to stop, the same command goes on
     perplexity: float  # the best on validation; infinite where there is none
+    captions: tuple[tuple[str, str], ...] = ()  # of the sample images, by name
 
 
 class DivergedError(ValueError):
@@ -203,8 +204,8 @@ def train(
             return Result(target, False, float(progress.best_perplexity.numpy()))
     if saved < int(step.numpy()):
         checkpoints.save(int(step.numpy()))
-    board.end(float(progress.best_perplexity.numpy()))
-    return Result(int(step.numpy()), True, float(progress.best_perplexity.numpy()))
+    best = float(progress.best_perplexity.numpy())
+    return Result(int(step.numpy()), True, best, tuple(board.end(best)))
 
 
 def plan(
