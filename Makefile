@@ -17,7 +17,8 @@ install: .venv/installed
 	@touch $@
 
 demo: install
-	$(RUN) -m trainer.prepare --dataset demo --source $(DEMO)/photos --output $(DEMO)/data --store both
+	$(RUN) -m trainer.prepare --dataset demo --source $(DEMO)/photos --output $(DEMO)/data --store both \
+		--images_per_shard 100
 	$(RUN) -m trainer.task --data $(DEMO)/data --job_dir $(DEMO)/job --preset demo
 
 test: install

@@ -31,20 +31,18 @@ MODEL = ModelConfig()
 def main(_) -> None:
     for vocabulary in (2500, 10_000):
         sides = {"mrnn_tf": _ours, "matrix products": _products, "PyTorch": _torch}
-        best = {}
+        best = {}  # the batch size of each side
         for name, make in sides.items():
-            best[name] = max(
-                ((_speed(make(int(size), vocabulary), int(size)), make, int(size)))
-                for size in _BATCHES.value
-            )
+            tried = {int(s): _speed(make(int(s), vocabulary), int(s)) for s in _BATCHES.value}
+            best[name] = max(tried, key=tried.get)
         print(f"vocabulary {vocabulary:,}, words per second at the best batch size")
         speeds = {name: 0.0 for name in sides}
-        steps = {name: make(size, vocabulary) for name, (_, make, size) in best.items()}
+        steps = {name: make(best[name], vocabulary) for name, make in sides.items()}
         for _ in range(_ROUNDS.value):
-            for name, (_, _, size) in best.items():
+            for name, size in best.items():
                 speeds[name] = max(speeds[name], _speed(steps[name], size))
         for name, speed in speeds.items():
-            print(f"  {name:16} {speed:10,.0f}  (batch {best[name][2]})")
+            print(f"  {name:16} {speed:10,.0f}  (batch {best[name]})")
         for name in ("matrix products", "PyTorch"):
             print(f"  ratio to {name}: {speeds['mrnn_tf'] / speeds[name]:.2f}")
 

@@ -11,10 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from tqdm import tqdm
+
+logging.disable(logging.WARNING)  # Beam warns of every cloud that it was not installed for
+import apache_beam as beam  # noqa: E402
+from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions  # noqa: E402
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner  # noqa: E402
+
+logging.disable(logging.NOTSET)
 
 _SECONDS_BETWEEN_LINES = 10
 

@@ -95,6 +95,7 @@ class ModelConfig(Config):
     embedding_2: int = field(256, "size of word embedding layer II", at_least=1)
     recurrent: int = field(256, "size of the recurrent layer", at_least=1)
     multimodal: int = field(512, "size of the multimodal layer", at_least=1)
+    dropout_features: float = field(0.0, "dropout of the image features", at_least=0.0, below=1.0)
     dropout_embedding: float = field(0.5, "dropout of the words", at_least=0, below=1)
     dropout_recurrent: float = field(0.5, "dropout of the recurrent output", at_least=0, below=1)
     dropout_multimodal: float = field(0.5, "dropout of the multimodal layer", at_least=0, below=1)

@@ -1,3 +1,4 @@
+import json
 import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -25,3 +26,85 @@ def tiny_data(tmp_path_factory):
     import tiny
 
     return tiny.write(str(tmp_path_factory.mktemp("tiny") / "data"))
+
+
+@pytest.fixture(scope="session")
+def lite0():
+    from mrnn_tf.vision import encoders
+
+    return encoders.create("efficientnet_lite0")
+
+
+@pytest.fixture(scope="session")
+def mobilenet():
+    from mrnn_tf.vision import encoders
+
+    return encoders.create("mobilenet_v2", "random")
+
+
+@pytest.fixture(scope="session")
+def photographs():
+    """Two photographs as the bytes of PNG files."""
+    import skimage.data
+
+    pictures = [skimage.data.chelsea()[:100], skimage.data.coffee()[:, :80]]
+    return [tf.io.encode_png(picture).numpy() for picture in pictures]
+
+
+@pytest.fixture
+def eager_features(photographs):
+    """Encodes the photographs one by one."""
+    from mrnn_tf.vision import images
+
+    def encode(encoder):
+        prepared = [encoder.prepare(images.decode(content)) for content in photographs]
+        return tf.concat([encoder.encode(windows[tf.newaxis]) for windows in prepared], axis=0)
+
+    return encode
+
+
+@pytest.fixture
+def served_features(photographs, tmp_path):
+    """Encodes the photographs by a SavedModel that takes their bytes."""
+    from mrnn_tf.vision import images
+
+    def encode(encoder):
+        @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+        def encode_image(image_bytes):
+            prepared = tf.map_fn(
+                lambda content: encoder.prepare(images.decode(content)),
+                image_bytes,
+                fn_output_signature=tf.float32,
+            )
+            return {"features": encoder.encode(prepared)}
+
+        directory = str(tmp_path / "saved_model")
+        tf.saved_model.save(encoder, directory, signatures=encode_image)
+        served = tf.saved_model.load(directory).signatures["serving_default"]
+        return served(image_bytes=tf.constant(photographs))["features"]
+
+    return encode
+
+
+@pytest.fixture
+def problems():
+    from mrnn_tf.data.listing import Problems
+
+    return Problems()
+
+
+@pytest.fixture
+def write(tmp_path):
+    """Writes files by name, other content than text and bytes as JSON; returns their folder."""
+
+    def write_files(files):
+        for name, content in files.items():
+            path = tmp_path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if not isinstance(content, bytes):
+                text = content if isinstance(content, str) else json.dumps(content)
+                content = text.encode()
+            path.write_bytes(content)
+        return str(tmp_path)
+
+    return write_files

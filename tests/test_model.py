@@ -112,7 +112,6 @@ def test_words_that_need_the_image_are_refused_alone(variant, batch):
 
 
 # Keras 3.15 converts its variables in a way that NumPy 2 deprecates.
-@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_save_and_load_give_the_same_model(variant, batch, tmp_path):
     model = build(variant, image_dropout=0.0 if variant == "rnn_base" else 0.1)

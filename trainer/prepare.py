@@ -17,12 +17,12 @@ import hashlib
 import json
 import os
 
-import apache_beam as beam
 import tensorflow as tf
 from absl import flags, logging
 
 import mrnn_tf
 from mrnn_tf import batch, program, schema, text
+from mrnn_tf.batch import beam
 from mrnn_tf.data import demo, readers, records, shards
 from mrnn_tf.data.features import FeatureTable
 from mrnn_tf.data.listing import CaptionedImage, Problems
@@ -45,7 +45,7 @@ _ENCODER_NAME = flags.DEFINE_string(
 )
 _STORE = flags.DEFINE_enum("store", "features", ["features", "images", "both"], "What to store.")
 _MIN_COUNT = flags.DEFINE_integer("min_count", 5, "Rarer training words become <unk>.", 1)
-_IMAGES_PER_SHARD = flags.DEFINE_integer("images_per_shard", 500, "Images in a shard.", 1)
+_IMAGES_PER_SHARD = flags.DEFINE_integer("images_per_shard", 250, "Images in a shard.", 1)
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of the training images' order and of random splits.")
 _STRICT = flags.DEFINE_bool("strict", False, "Fail where the dataset has any problem.")
 _REQUIRE_GPU = flags.DEFINE_bool("require_gpu", False, "Fail where there is no GPU.")

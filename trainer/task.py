@@ -21,6 +21,7 @@ from absl import flags, logging
 
 from mrnn_tf import program, schema
 from mrnn_tf.config import ModelConfig, TrainConfig
+from mrnn_tf.data import records
 from mrnn_tf.presets import PRESETS
 from trainer import train
 
@@ -116,15 +117,16 @@ def main(_) -> None:
     stop = []
     signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
 
-    result = train.train(
-        model,
-        config,
-        places,
-        strategy,
-        stop_requested=lambda: bool(stop),
-        profile_step=_PROFILE_STEP.value,
-        encoder_weights=_ENCODER_WEIGHTS.value,
-    )
+    with records.naming_corruption(places.data):
+        result = train.train(
+            model,
+            config,
+            places,
+            strategy,
+            stop_requested=lambda: bool(stop),
+            profile_step=_PROFILE_STEP.value,
+            encoder_weights=_ENCODER_WEIGHTS.value,
+        )
     if not result.finished:
         sys.exit(RESTART_ME)
     if places.is_chief:

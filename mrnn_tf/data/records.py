@@ -1,8 +1,9 @@
 """TFRecord shards of `tf.train.Example`, one per image, and the `dataset.json` beside them."""
 
+import contextlib
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -131,10 +132,17 @@ def count_records(path: str) -> int:
     return count
 
 
-def find_corruption(directory: str, split: str) -> None:
-    """Raises for the first shard of a split that cannot be read whole; for use after a failure."""
-    for path in DatasetInfo.load(directory).shards(directory, split):
-        count_records(path)
+@contextlib.contextmanager
+def naming_corruption(directory: str) -> Iterator[None]:
+    """Where reading a dataset fails inside, says which shard is corrupt, and at which record."""
+    try:
+        yield
+    except tf.errors.DataLossError:
+        info = DatasetInfo.load(directory)
+        for split in info.splits:
+            for path in info.shards(directory, split):
+                count_records(path)
+        raise
 
 
 def write_whole(path: str, content: str | bytes) -> None:

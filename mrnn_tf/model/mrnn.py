@@ -118,6 +118,7 @@ class MRNN(keras.Model):
         # One V_I for two places needs places of one size.
         multimodal = config.embedding_2 if wiring.shared_image_weights else config.multimodal
         self.feature_norm = FeatureNorm() if config.normalize_features else keras.layers.Identity()
+        self.dropout_features = dropout(config.dropout_features, "dropout_features")
         self.no_image = (
             NullImage(config.image_dropout, chance.getrandbits(31), name="no_image")
             if config.image_dropout
@@ -161,7 +162,7 @@ class MRNN(keras.Model):
 
     def project_image(self, features) -> Image:
         """V_I I for every place that the image [B, D] enters, once for all words."""
-        features = self.feature_norm(features)
+        features = self.dropout_features(self.feature_norm(features))
         if self.no_image is not None:
             features = self.no_image(features)
         return self._project(features)

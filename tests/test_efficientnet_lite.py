@@ -1,0 +1,83 @@
+import pickle
+
+import numpy as np
+import pytest
+import skimage.data
+import tensorflow as tf
+
+from mrnn_tf.vision import efficientnet_lite, encoders, pickles
+
+
+@pytest.fixture(scope="module")
+def classifier():
+    return efficientnet_lite.load_classifier()
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"), [("chelsea", {281, 282, 283, 284, 285}), ("coffee", {504, 967, 968})]
+)
+def test_lite0_knows_a_cat_and_a_cup_of_coffee(lite0, classifier, name, classes):
+    prepared = lite0.prepare(getattr(skimage.data, name)())
+    best = np.argsort(classifier(prepared, training=False)[0])[::-1]
+    assert best[0] in classes
+    assert set(best[:3]) <= classes
+
+
+def numpy_convolution(x, kernel, stride=1, depthwise=False):
+    """TensorFlow's padded convolution [H, W, C] in float64, tap by tap."""
+    size = kernel.shape[0]
+    pads = [max((-(-n // stride) - 1) * stride + size - n, 0) for n in x.shape[:2]]
+    x = np.pad(x, [(pad // 2, pad - pad // 2) for pad in pads] + [(0, 0)])
+    height, width = ((n - size) // stride + 1 for n in x.shape[:2])
+    total = 0.0
+    for i in range(size):
+        for j in range(size):
+            tap = x[i : i + stride * height : stride, j : j + stride * width : stride]
+            total += tap * kernel[i, j] if depthwise else np.tensordot(tap, kernel[i, j], axes=1)
+    return total
+
+
+def numpy_lite0(x, tensors):
+    def normalised(x, name):
+        scale = tensors[f"{name}.weight"] / np.sqrt(tensors[f"{name}.running_var"] + 1e-3)
+        return (x - tensors[f"{name}.running_mean"]) * scale + tensors[f"{name}.bias"]
+
+    def convolved(x, name, stride=1):
+        return numpy_convolution(x, tensors[f"{name}.weight"].transpose(2, 3, 1, 0), stride)
+
+    x = np.clip(normalised(convolved(x, "_conv_stem", 2), "_bn0"), 0, 6)
+    strides = {1: 2, 3: 2, 5: 2, 11: 2}
+    for index in range(16):
+        name, shortcut = f"_blocks.{index}", x
+        if index > 0:
+            x = np.clip(normalised(convolved(x, f"{name}._expand_conv"), f"{name}._bn0"), 0, 6)
+        kernel = tensors[f"{name}._depthwise_conv.weight"][:, 0].transpose(1, 2, 0)
+        x = numpy_convolution(x, kernel, strides.get(index, 1), depthwise=True)
+        x = np.clip(normalised(x, f"{name}._bn1"), 0, 6)
+        x = normalised(convolved(x, f"{name}._project_conv"), f"{name}._bn2")
+        x = x + shortcut if x.shape == shortcut.shape else x
+    return np.clip(normalised(convolved(x, "_conv_head"), "_bn1"), 0, 6).mean(axis=(0, 1))
+
+
+def test_lite0_equals_its_float64_reference(lite0):
+    prepared = lite0.prepare(skimage.data.coffee())
+    stored = pickles.read_torch(efficientnet_lite.packaged_weights())
+    tensors = {name: tensor.astype(np.float64) for name, tensor in stored.items()}
+    expected = numpy_lite0(prepared[0].numpy().astype(np.float64), tensors)
+    np.testing.assert_allclose(lite0.encode(prepared[tf.newaxis])[0], expected, atol=5e-5)
+
+
+def test_lite0_refuses_tensors_of_another_network(tmp_path):
+    path = tmp_path / "empty.pth"
+    parts = [0x1950A86A20F9469CFC6C, 1001, {}, {}, []]
+    path.write_bytes(b"".join(pickle.dumps(part, protocol=2) for part in parts))
+    with pytest.raises(ValueError, match=r"empty\.pth does not hold EfficientNet-Lite0: conv_stem"):
+        encoders.create("efficientnet_lite0", str(path))
+
+
+def test_lite0_refuses_a_truncated_weights_file(tmp_path):
+    path = tmp_path / "cut.pth"
+    with open(efficientnet_lite.packaged_weights(), "rb") as file:
+        path.write_bytes(file.read()[:-100])
+    with pytest.raises(ValueError, match=r"cut\.pth is no state dictionary"):
+        encoders.create("efficientnet_lite0", str(path))
