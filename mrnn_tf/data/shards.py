@@ -77,28 +77,30 @@ def write_shard(
     """Turns a manifest into records; a batch of images is all that is in memory at once."""
     if tf.io.gfile.exists(shard.report) and tf.io.gfile.exists(shard.output):
         return
-    written, captions, skipped = [], 0, []
+    images_written, captions, skipped = 0, 0, []
+
+    def whole_images() -> Iterator[tuple]:
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            for rows in _batches(_read_manifest(shard.manifest)):
+                loaded = pool.map(lambda row: _load(row, stores, encoder), rows)
+                for row, image in zip(rows, loaded, strict=True):
+                    if isinstance(image, str):
+                        skipped.append((image, row["id"]))
+                    else:
+                        yield row, *image
+
     partial = shard.output + ".partial"
-    with (
-        tf.io.TFRecordWriter(partial) as writer,
-        concurrent.futures.ThreadPoolExecutor() as pool,
-    ):
-        for rows in _batches(_read_manifest(shard.manifest)):
-            loaded = pool.map(lambda row: _load(row, stores, encoder), rows)
-            whole = []
-            for row, image in zip(rows, loaded, strict=True):
-                if isinstance(image, str):
-                    skipped.append((image, row["id"]))
-                else:
-                    whole.append((row, *image))
-            for (row, encoded, _), features in zip(
-                whole, _features(whole, encoder, table), strict=True
+    with tf.io.TFRecordWriter(partial) as writer:
+        for some in _batches(whole_images()):
+            rows, encoded, pixels = zip(*some, strict=True)
+            for row, image, features in zip(
+                rows, encoded, _features(rows, pixels, encoder, table), strict=True
             ):
-                writer.write(records.serialize(row["id"], row["captions"], features, encoded))
-                written.append(row["id"])
+                writer.write(records.serialize(row["id"], row["captions"], features, image))
+                images_written += 1
                 captions += len(row["captions"])
     tf.io.gfile.rename(partial, shard.output, overwrite=True)
-    report = {"images": len(written), "captions": captions, "skipped": skipped}
+    report = {"images": images_written, "captions": captions, "skipped": skipped}
     records.write_whole(shard.report, json.dumps(report))
 
 
@@ -152,14 +154,14 @@ def _load(row: dict, stores: Sequence[str], encoder: Encoder | None):
     return encoded if "images" in stores else None, pixels
 
 
-def _features(whole: list, encoder: Encoder | None, table: FeatureTable | None) -> list:
-    if not whole:
-        return []
+def _features(
+    rows: Sequence[dict], pixels: Sequence, encoder: Encoder | None, table: FeatureTable | None
+) -> list:
     if encoder:
-        return list(encoder.encode(tf.stack([pixels for _, _, pixels in whole])).numpy())
+        return list(encoder.encode(tf.stack(pixels)).numpy())
     if table:
-        return list(np.asarray(table.array[[row["row"] for row, _, _ in whole]], np.float32))
-    return [None] * len(whole)
+        return list(np.asarray(table.array[[row["row"] for row in rows]], np.float32))
+    return [None] * len(rows)
 
 
 def _read_manifest(path: str) -> Iterator[dict]:
@@ -173,6 +175,6 @@ def _read_report(shard: Shard) -> dict:
         return json.load(file)
 
 
-def _batches(rows: Iterator[dict]) -> Iterator[list[dict]]:
-    while some := list(itertools.islice(rows, _IMAGES_AT_ONCE)):
+def _batches(items: Iterator) -> Iterator[list]:
+    while some := list(itertools.islice(items, _IMAGES_AT_ONCE)):
         yield some

@@ -67,6 +67,7 @@ class Encoder(tf.Module):
         """Preprocessed windows, float32 [crops, H, W, 3], of one uint8 RGB image [h, w, 3]."""
         return self._preprocess(cropping.windows(image, self.crops, self.input_size))
 
+    @tf.function(reduce_retracing=True)
     def encode(self, images: tf.Tensor) -> tf.Tensor:
         """Features, float32 [B, D], of prepared images [B, crops, H, W, 3]."""
         windows = tf.reshape(images, [-1, self.input_size, self.input_size, 3])
