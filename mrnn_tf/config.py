@@ -102,7 +102,9 @@ class ModelConfig(Config):
     image_dropout: float = field(
         0.0, "how often training shows a learned null image instead", at_least=0, below=1
     )
-    normalize_features: bool = field(True, "scale every feature vector to a mean square of one")
+    feature_norm: float = field(
+        5.0, "length that feature vectors are scaled to; 0 leaves them alone", at_least=0.0
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,7 +27,7 @@ def test_an_unknown_field_is_named_together_with_the_known_ones():
         ({"dropout_embedding": 1.0}, "`ModelConfig.dropout_embedding` must be .*below 1; got 1.0"),
         ({"dropout_embedding": float("nan")}, "`ModelConfig.dropout_embedding` must be"),
         ({"dropout_embedding": "0.5"}, "`ModelConfig.dropout_embedding` must be of type float"),
-        ({"normalize_features": 1}, "`ModelConfig.normalize_features` must be of type bool"),
+        ({"feature_norm": -1.0}, "`ModelConfig.feature_norm` must be of type float, at least 0"),
     ],
 )
 def test_a_bad_value_is_named_with_what_is_wanted(values, message):

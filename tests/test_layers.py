@@ -15,15 +15,15 @@ def test_scaled_tanh_is_equation_4():
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
 def test_feature_norm_leaves_the_direction_only(scale):
     features = np.array([[3.0, 4.0], [0.0, 0.0]], "float32") * np.float32(scale)
-    expected = [[3 * np.sqrt(2) / 5, 4 * np.sqrt(2) / 5], [0.0, 0.0]]
-    np.testing.assert_allclose(layers.FeatureNorm()(features), expected, rtol=1e-5)
+    expected = [[6.0, 8.0], [0.0, 0.0]]
+    np.testing.assert_allclose(layers.FeatureNorm(10.0)(features), expected, rtol=1e-5)
 
 
 def test_feature_norm_of_a_zero_vector_has_a_finite_gradient():
     features = tf.zeros((1, 3))
     with tf.GradientTape() as tape:
         tape.watch(features)
-        normed = layers.FeatureNorm()(features)
+        normed = layers.FeatureNorm(1.0)(features)
     assert np.isfinite(tape.gradient(normed, features)).all()
 
 
@@ -59,7 +59,7 @@ def test_null_image_replaces_whole_rows_in_training_only():
 
 @pytest.mark.parametrize(
     "layer",
-    [layers.FeatureNorm(), layers.Bias(), layers.Dropout(0.5, 3), layers.NullImage(0.5, 3)],
+    [layers.FeatureNorm(2.0), layers.Bias(), layers.Dropout(0.5, 3), layers.NullImage(0.5, 3)],
     ids=lambda layer: type(layer).__name__,
 )
 def test_layers_survive_serialization(layer):

@@ -55,7 +55,7 @@ def test_the_model_is_equations_2_and_3(batch):
         ]
     )
     features = batch[schema.FEATURES]
-    image = features / np.sqrt(np.mean(features**2, axis=1, keepdims=True))
+    image = 5.0 * features / np.linalg.norm(features, axis=1, keepdims=True)
     r, expected = np.zeros((B, 6)), []
     for t in range(T):
         w = e1[batch[schema.WORD_IDS][:, t]] @ e2
@@ -194,7 +194,7 @@ def test_a_zero_feature_vector_is_no_nan(batch):
 def test_features_are_normalised_inside_the_model(batch):
     scaled = {**batch, schema.FEATURES: 100 * batch[schema.FEATURES]}
     np.testing.assert_allclose(build()(scaled), build()(batch), atol=1e-4)
-    raw = build(normalize_features=False)
+    raw = build(feature_norm=0.0)
     assert not np.allclose(raw(scaled), raw(batch), atol=1e-2)
 
 

@@ -15,19 +15,27 @@ def scaled_tanh(x):
 
 @register
 class FeatureNorm(keras.layers.Layer):
-    """Scales every feature vector to a mean square of one; a zero vector stays zero.
+    """Scales every feature vector to one length; a zero vector stays zero.
 
     Encoders differ in the scale of their features by orders of magnitude; after this layer one
-    initialisation and one learning rate fit them all. It computes in float32 under any policy:
-    the squares of raw features overflow float16.
+    initialisation and one learning rate fit them all. The length is the image's learning rate: a
+    step of Adam moves V_I I by its multiple. It computes in float32 under any policy: the squares
+    of raw features overflow float16.
+
+    Args:
+        length: float.
     """
 
-    def __init__(self, **kwargs):
+    def __init__(self, length, **kwargs):
         super().__init__(**{"dtype": "float32", **kwargs})
+        self.length = length
 
     def call(self, features):
-        mean_square = ops.mean(ops.square(features), axis=-1, keepdims=True)
-        return features * ops.rsqrt(ops.maximum(mean_square, 1e-12))
+        square = ops.sum(ops.square(features), axis=-1, keepdims=True)
+        return features * (self.length * ops.rsqrt(ops.maximum(square, 1e-12)))
+
+    def get_config(self):
+        return {**super().get_config(), "length": self.length}
 
 
 @register

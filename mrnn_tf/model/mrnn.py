@@ -117,7 +117,9 @@ class MRNN(keras.Model):
 
         # One V_I for two places needs places of one size.
         multimodal = config.embedding_2 if wiring.shared_image_weights else config.multimodal
-        self.feature_norm = FeatureNorm() if config.normalize_features else keras.layers.Identity()
+        self.feature_norm = (
+            FeatureNorm(config.feature_norm) if config.feature_norm else keras.layers.Identity()
+        )
         self.dropout_features = dropout(config.dropout_features, "dropout_features")
         self.no_image = (
             NullImage(config.image_dropout, chance.getrandbits(31), name="no_image")
