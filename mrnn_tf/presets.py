@@ -20,7 +20,7 @@ def _preset(function):
 @_preset
 def paper() -> tuple[ModelConfig, TrainConfig]:
     """The paper's network and sizes."""
-    return ModelConfig(), TrainConfig()
+    return ModelConfig(), TrainConfig(epochs=14.0)
 
 
 @_preset

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import tensorflow as tf
 from absl import app, flags, logging
 
-_OWN = {"mrnn_tf", "trainer", "export", "serving"}
+_OWN = {"mrnn_tf", "data", "trainer", "export", "serving"}
 
 
 def run(main: Callable[[list[str]], None], pass_unknown_flags: bool = False) -> None:
@@ -59,7 +59,7 @@ def _log_plainly() -> None:
     handler.addFilter(
         lambda record: (
             record.levelno >= python_logging.WARNING
-            or not _OWN.isdisjoint(pathlib.Path(record.pathname).parts)
+            or pathlib.Path(record.pathname).parent.name in _OWN
         )
     )
 

@@ -96,7 +96,7 @@ def check_encoder(config: RunConfig, data: str) -> None:
         if "images" not in info.stores:
             raise ValueError(
                 f"{data} holds features only, but the run trained its own encoder: prepare it with "
-                "--store images."
+                "--store images or both."
             )
     elif info.identity != config.encoder["identity"]:
         raise ValueError(

@@ -68,6 +68,8 @@ def test_images_become_features_and_bad_ones_are_reported(prepare, photos, tmp_p
     assert batch["ids"].numpy().tolist() == [b"6.jpg", b"8.jpg", b"9.jpg"]
     assert batch["images"].numpy()[0] == (photos / "6.jpg").read_bytes()
     assert batch["captions"].to_list()[2] == []
+    other = prepare(*arguments, "--seed", 1)
+    assert other.code == 1 and "holds another dataset" in other.error
     again = prepare(*arguments)
     assert again.code == 0 and "holds this dataset already" in again.err
     strict = prepare(*arguments[:5], tmp_path / "strict", "--strict")
@@ -122,6 +124,8 @@ BAD = {
     "rows": ("--source PHOTOS --features PHOTOS/f.npy --names PHOTOS/short.txt", "10 rows, but"),
     "nan": ("--source PHOTOS --features PHOTOS/nan.npy --names PHOTOS/n.txt", "NaN"),
     "names": ("--source PHOTOS --features PHOTOS/f.npy --names PHOTOS/x.txt", "names no image"),
+    "lost names": ("--source PHOTOS --names PHOTOS/n.txt", "--names goes with --features"),
+    "stray": ("--source PHOTOS my photos", "Unexpected argument my"),
     "output": ("--source PHOTOS --output PHOTOS", "holds other files"),
     "gpu": ("--source PHOTOS --require_gpu", "sees no GPU"),
 }

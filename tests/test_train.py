@@ -37,6 +37,7 @@ def wait_for_step(program, job_dir, step):
         if max([0, *checkpoint_steps(str(job_dir / "checkpoints"), "model")]) >= step:
             return
         time.sleep(0.002)
+    raise AssertionError(f"step {step} was not reached: {program.err}")
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def test_killed_at_random_moments_it_ends_with_the_same_weights(tiny_data, tmp_p
         wait_for_step(killed, job, step)
         time.sleep(chance.uniform(0, 0.1))
         killed.process.kill()
-        killed.wait()
+        assert killed.wait().code == -9
     stopped = programs.start(tmp_path, "trainer.task", *arguments)
     wait_for_step(stopped, job, 39)
     stopped.process.terminate()
@@ -114,7 +115,7 @@ def test_two_workers_killed_and_continued(tiny_data, tmp_path):
     workers = start_workers(tmp_path, arguments)
     wait_for_step(workers[0], job, 6)
     workers[1].process.kill()
-    assert workers[0].wait(60).code > 0  # it does not wait for the dead
+    assert workers[0].wait(60).code == 75, workers[0].err  # it does not wait for the dead
     workers = start_workers(tmp_path, arguments)
     wait_for_step(workers[0], job, 15)
     workers[1].process.terminate()  # one is told, both save and go

@@ -7,6 +7,7 @@ which all files are there; the older pair is kept until the newer one is whole.
 """
 
 import tempfile
+from collections.abc import Iterable
 
 import tensorflow as tf
 
@@ -57,20 +58,39 @@ class Checkpoints:
     def restore(self) -> str | None:
         """Restores the newest whole step; returns the chief's path, or `None` on a new run."""
         kinds = ["model", *(f"iterator-{worker}" for worker in range(self._workers))]
-        whole = set.intersection(*(set(checkpoint_steps(self._directory, kind)) for kind in kinds))
-        if not whole:
-            return None
-        step = max(whole)
-        self._state.read(self._path("model", step)).assert_existing_objects_matched()
+        steps = {kind: set(checkpoint_steps(self._directory, kind)) for kind in kinds}
+        whole = set.intersection(*steps.values())
+        if not whole and len(steps["model"]) > 1:
+            raise ValueError(
+                f"{self._directory} holds checkpoints, but none of {self._workers} workers: go on "
+                "with as many workers as the run began with."
+            )
+        step = max(whole, default=0)
+        if whole:
+            self._read(step)
+        # What a kill left beyond this step would push out good files later.
+        for kind in kinds if self._worker == 0 else []:
+            _drop(self._directory, kind, [each for each in steps[kind] if each > step])
+        return self._path("model", step) if whole else None
+
+    def _read(self, step: int) -> None:
+        path = self._path("model", step)
+        try:
+            self._state.read(path).assert_existing_objects_matched()
+        except (AssertionError, ValueError, tf.errors.InvalidArgumentError) as error:
+            raise ValueError(f"{path} is the checkpoint of another run: {error}") from error
         self._iterator.read(self._path(f"iterator-{self._worker}", step)).assert_consumed()
-        return self._path("model", step)
 
     def _path(self, kind: str, step: int) -> str:
         return tf.io.gfile.join(self._directory, f"{kind}-{step:08d}")
 
 
 def _drop_old(directory: str, kind: str, kept: int) -> None:
-    for step in checkpoint_steps(directory, kind)[:-kept]:
+    _drop(directory, kind, checkpoint_steps(directory, kind)[:-kept])
+
+
+def _drop(directory: str, kind: str, steps: Iterable[int]) -> None:
+    for step in steps:
         prefix = tf.io.gfile.join(directory, f"{kind}-{step:08d}")
         for path in [prefix + ".index", *tf.io.gfile.glob(prefix + ".data-*")]:
             tf.io.gfile.remove(path)

@@ -77,6 +77,11 @@ def main(beam_flags: list[str]) -> None:
         raise ValueError("--features and --encoder exclude each other: give one of them.")
     if _FEATURES.value and _STORE.value == "images":
         raise ValueError("--features needs --store features or both.")
+    for flag in (_NAMES, _ENCODER_NAME):
+        if flag.value and not _FEATURES.value:
+            raise ValueError(f"--{flag.name} goes with --features, which was not given.")
+    if _FEATURES.value and _CROPS.present:
+        raise ValueError("--crops goes with --encoder, not with --features.")
     options = batch.parse_options(beam_flags)
     program.log_devices(_REQUIRE_GPU.value)
     stores = ("features", "images") if _STORE.value == "both" else (_STORE.value,)
@@ -86,6 +91,7 @@ def main(beam_flags: list[str]) -> None:
     problems = Problems()
     source = _SOURCE.value or tf.io.gfile.join(work, "source")
     if _DATASET.value == "demo":
+        _refuse_foreign(_OUTPUT.value)
         logging.info("Drawing the demo in %s", source)
         demo.write(source, _SEED.value)
     listing = readers.read_dataset(_DATASET.value, source, problems, _SEED.value)
@@ -100,16 +106,20 @@ def main(beam_flags: list[str]) -> None:
         table.check_finite()
         name = _ENCODER_NAME.value or os.path.splitext(os.path.basename(_FEATURES.value))[0]
         description = {"identity": f"features:{name}:{table.size}", "feature_size": table.size}
-    elif "features" in stores:
+    else:
         encoder_spec = (_ENCODER.value, _ENCODER_WEIGHTS.value, int(_CROPS.value))
         encoder = encoders.create(*encoder_spec)
         description = {"identity": encoder.identity, **encoder.describe()}
+    if "features" not in stores:
+        encoder_spec = None  # only named, for a run that trains it
     _report(problems)
 
     # Where it goes.
-    fingerprint = _fingerprint(listing, description, stores)
+    fingerprint = _fingerprint(listing, description, stores, table)
     if _is_finished(_OUTPUT.value, work, fingerprint):
         logging.info("%s holds this dataset already.", _OUTPUT.value)
+        if tf.io.gfile.exists(work):
+            tf.io.gfile.rmtree(work)
         return _say_next()
 
     plan = shards.plan(listing, _OUTPUT.value, work, _IMAGES_PER_SHARD.value, _SEED.value, table)
@@ -117,7 +127,7 @@ def main(beam_flags: list[str]) -> None:
         plan,
         WriteShard(stores, encoder_spec, table_spec),
         options,
-        done=lambda: shards.finished_images(plan),
+        done=shards.Progress(plan),
         total=len(listing),
         unit="images",
     )
@@ -145,7 +155,7 @@ def main(beam_flags: list[str]) -> None:
         splits=splits,
         stores=stores,
         encoder=description,
-        feature_size=description["feature_size"] if description else None,
+        feature_size=description["feature_size"],
         tokenizer={**text.SETTINGS, "min_count": _MIN_COUNT.value},
         vocabulary_size=len(vocabulary) if vocabulary else None,
         problems=problems.counts(),
@@ -183,10 +193,13 @@ def _report(problems: Problems) -> None:
         raise ValueError(f"--strict: {'; '.join(problems.sentences())}.")
 
 
-def _fingerprint(listing: list[CaptionedImage], description: dict | None, stores: tuple) -> str:
+def _fingerprint(
+    listing: list[CaptionedImage], description: dict, stores: tuple, table: FeatureTable | None
+) -> str:
     settings = [
         _DATASET.value,
-        description and description["identity"],
+        description["identity"],
+        table and table.fingerprint(),
         stores,
         _MIN_COUNT.value,
         _IMAGES_PER_SHARD.value,
@@ -214,11 +227,19 @@ def _is_finished(output: str, work: str, fingerprint: str) -> bool:
         raise ValueError(
             f"--output {output} holds a part of another dataset: delete it or choose another."
         )
-    if tf.io.gfile.exists(output) and set(tf.io.gfile.listdir(output)) - {_WORK, _WORK + "/"}:
-        raise ValueError(f"--output {output} holds other files: choose a new or empty folder.")
+    _refuse_foreign(output)
     tf.io.gfile.makedirs(work)
     records.write_whole(request, fingerprint)
     return False
+
+
+def _refuse_foreign(output: str) -> None:
+    """Refuses a folder that holds files of which none is a dataset's."""
+    if not tf.io.gfile.isdir(output):
+        return
+    names = {name.rstrip("/") for name in tf.io.gfile.listdir(output)}
+    if names - {_WORK} and not names & {_WORK, schema.DATASET_FILE}:
+        raise ValueError(f"--output {output} holds other files: choose a new or empty folder.")
 
 
 def _say_next() -> None:

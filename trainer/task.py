@@ -5,8 +5,8 @@ Example:
     python -m trainer.task --data data/flickr8k --job_dir runs/first --preset paper
 
 Every field of the configuration is a flag and overrides the preset. The same command continues a
-stopped run. Exit codes: 0 finished; 75 stopped by SIGTERM after saving, start it again; 1 an error
-that starting again would not mend.
+stopped run. Exit codes: 0 finished; 75 start it again: SIGTERM came and all is saved, or another
+worker was lost; 1 an error that starting again would not mend.
 """
 
 import dataclasses
@@ -26,6 +26,12 @@ from mrnn_tf.presets import PRESETS
 from trainer import train
 
 RESTART_ME = os.EX_TEMPFAIL
+_LOST_WORKER = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+)
 
 _DATA = flags.DEFINE_string("data", None, "Records made by trainer.prepare.")
 _JOB_DIR = flags.DEFINE_string("job_dir", None, "The run directory.")
@@ -68,13 +74,14 @@ def configured(config: ModelConfig | TrainConfig) -> ModelConfig | TrainConfig:
 
 def choose_strategy(cluster: dict, jit_compile: bool) -> tf.distribute.Strategy:
     """All workers of TF_CONFIG, all GPUs of this machine, or the one device."""
-    if len(cluster.get("worker", [])) + len(cluster.get("chief", [])) > 1:
+    several = len(cluster.get("worker", [])) + len(cluster.get("chief", [])) > 1
+    if not several and len(tf.config.list_physical_devices("GPU")) < 2:
+        return tf.distribute.get_strategy()
+    if jit_compile:
+        raise ValueError("--jit_compile works on one device only.")
+    if several:
         return tf.distribute.MultiWorkerMirroredStrategy()
-    if len(tf.config.list_logical_devices("GPU")) > 1:
-        if jit_compile:
-            raise ValueError("--jit_compile works on one device only.")
-        return tf.distribute.MirroredStrategy()
-    return tf.distribute.get_strategy()
+    return tf.distribute.MirroredStrategy()
 
 
 def main(_) -> None:
@@ -117,16 +124,22 @@ def main(_) -> None:
     stop = []
     signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
 
-    with records.naming_corruption(places.data):
-        result = train.train(
-            model,
-            config,
-            places,
-            strategy,
-            stop_requested=lambda: bool(stop),
-            profile_step=_PROFILE_STEP.value,
-            encoder_weights=_ENCODER_WEIGHTS.value,
-        )
+    try:
+        with records.naming_corruption(places.data):
+            result = train.train(
+                model,
+                config,
+                places,
+                strategy,
+                stop_requested=lambda: bool(stop),
+                profile_step=_PROFILE_STEP.value,
+                encoder_weights=_ENCODER_WEIGHTS.value,
+            )
+    except _LOST_WORKER as error:
+        if workers == 1:
+            raise
+        logging.error("Lost another worker (%s): start all again.", error.message.split("\n")[0])
+        sys.exit(RESTART_ME)
     if not result.finished:
         sys.exit(RESTART_ME)
     if places.is_chief:

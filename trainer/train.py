@@ -12,6 +12,7 @@ own, from one checkpoint, and a run here resumes from pairs of them.
 """
 
 import dataclasses
+import hashlib
 import json
 import math
 from collections.abc import Callable
@@ -113,6 +114,11 @@ def train(
     with strategy.scope():
         step = orbit.utils.create_global_step()
         network = run.build(run_config, encoder_weights)
+        if network.encoder and network.encoder.identity != info.identity:
+            raise ValueError(
+                f"--encoder_weights: the encoder would begin as {network.encoder.identity}, but "
+                f"--data was prepared with {info.identity}: give the same weights."
+            )
         rates = [config.learning_rate, config.encoder_learning_rate]
         optimizers = []
         for variables, rate in zip(network.trainable_parts(), rates, strict=False):
@@ -177,7 +183,8 @@ def train(
     # 5. The loops.
     saved = int(step.numpy())
     while (now := int(step.numpy())) < steps:
-        if config.patience and progress.worse_evaluations.numpy() >= config.patience:
+        worse = int(progress.worse_evaluations.numpy())
+        if config.patience and trainer.anyone(worse >= config.patience):
             logging.info("No better perplexity in %d evaluations: stopping early.", config.patience)
             break
         target = min(now + config.steps_per_loop, steps, (now // due + 1) * due)
@@ -215,14 +222,16 @@ def plan(
     if schema.TRAIN not in info.splits or not info.splits[schema.TRAIN].captions:
         raise ValueError(f"--data {data} holds no training captions.")
     if config.finetune_encoder:
-        if "images" not in info.stores or info.encoder is None or "name" not in info.encoder:
+        if "images" not in info.stores or "name" not in info.encoder:
             raise ValueError(
                 f"--finetune_encoder: --data {data} must hold images and name the encoder to begin "
                 "with: prepare it with --store both."
             )
-        encoder = {**info.encoder, "identity": f"{run.FINETUNED}:{info.identity}:{config.seed}"}
-    elif info.identity is None:
-        raise ValueError(f"--data {data} holds no features: prepare it with --encoder.")
+        settings = json.dumps([model.to_dict(), config.to_dict(), info.fingerprint])
+        digest = hashlib.sha256(settings.encode()).hexdigest()[:12]
+        encoder = {**info.encoder, "identity": f"{run.FINETUNED}:{info.identity}:{digest}"}
+    elif "features" not in info.stores:
+        raise ValueError(f"--data {data} holds no features: prepare it with --store features.")
     else:
         encoder = info.encoder
     return RunConfig(

@@ -1,5 +1,6 @@
 """Precomputed features: a memory-mapped array with one row per named image."""
 
+import hashlib
 import zipfile
 
 import numpy as np
@@ -44,6 +45,13 @@ class FeatureTable:
 
     def row(self, image_id: str) -> int | None:
         return self._rows.get(image_id)
+
+    def fingerprint(self) -> str:
+        """A digest of names and values."""
+        digest = hashlib.sha256("\n".join(self._rows).encode())
+        for start in range(0, len(self.array), _ROWS_AT_ONCE):
+            digest.update(np.ascontiguousarray(self.array[start : start + _ROWS_AT_ONCE]))
+        return digest.hexdigest()
 
     def check_finite(self) -> None:
         """Raises for the first row that holds NaN or infinity."""

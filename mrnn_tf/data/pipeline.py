@@ -67,6 +67,7 @@ def training_batches(
     """
     if batch_size % workers:
         raise ValueError(f"batch_size {batch_size} must be a multiple of {workers} workers.")
+    deterministic = deterministic or workers > 1  # or the workers' batches would differ
     info = source.info
     paths = tf.constant(_captioned_shards(source, info))
 

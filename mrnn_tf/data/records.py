@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import json
+import uuid
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -147,7 +148,7 @@ def naming_corruption(directory: str) -> Iterator[None]:
 
 def write_whole(path: str, content: str | bytes) -> None:
     """Writes a small file so that it appears whole or not at all."""
-    partial = path + ".partial"
+    partial = f"{path}.{uuid.uuid4().hex}.partial"
     with tf.io.gfile.GFile(partial, "wb" if isinstance(content, bytes) else "w") as file:
         file.write(content)
     tf.io.gfile.rename(partial, path, overwrite=True)

@@ -9,6 +9,7 @@ import dataclasses
 import itertools
 import json
 import random
+import uuid
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -22,6 +23,7 @@ from mrnn_tf.vision import images
 from mrnn_tf.vision.encoders import Encoder
 
 MISSING_IMAGE = "image file is missing"
+UNREADABLE_IMAGE = "image file cannot be read"
 BROKEN_IMAGE = "image cannot be decoded"
 _IMAGES_AT_ONCE = 32
 
@@ -89,7 +91,7 @@ def write_shard(
                     else:
                         yield row, *image
 
-    partial = shard.output + ".partial"
+    partial = f"{shard.output}.{uuid.uuid4().hex}.partial"  # a runner may do an item twice
     with tf.io.TFRecordWriter(partial) as writer:
         for some in _batches(whole_images()):
             rows, encoded, pixels = zip(*some, strict=True)
@@ -130,11 +132,19 @@ def collect(shards: Sequence[Shard]) -> tuple[dict[str, records.Split], list[tup
     return totals, skipped
 
 
-def finished_images(shards: Sequence[Shard]) -> int:
-    """How many images the shards finished so far account for."""
-    done = [shard for shard in shards if tf.io.gfile.exists(shard.report)]
-    reports = [_read_report(shard) for shard in done]
-    return sum(report["images"] + len(report["skipped"]) for report in reports)
+class Progress:
+    """How many images the shards finished so far account for; each report is read once."""
+
+    def __init__(self, shards: Sequence[Shard]):
+        self._waiting = list(shards)
+        self._images = 0
+
+    def __call__(self) -> int:
+        for shard in [s for s in self._waiting if tf.io.gfile.exists(s.report)]:
+            report = _read_report(shard)
+            self._images += report["images"] + len(report["skipped"])
+            self._waiting.remove(shard)
+        return self._images
 
 
 def _load(row: dict, stores: Sequence[str], encoder: Encoder | None):
@@ -146,6 +156,8 @@ def _load(row: dict, stores: Sequence[str], encoder: Encoder | None):
             encoded = file.read()
     except tf.errors.NotFoundError:
         return MISSING_IMAGE
+    except (tf.errors.FailedPreconditionError, tf.errors.PermissionDeniedError):
+        return UNREADABLE_IMAGE
     try:
         image = images.decode(encoded)
     except tf.errors.InvalidArgumentError:
