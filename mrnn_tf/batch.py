@@ -84,3 +84,5 @@ def _progress(done: Callable[[], int], total: int, unit: str) -> Iterator[None]:
         finally:
             stop.set()
             thread.join()
+        bar.n = done()
+        bar.refresh()

@@ -9,7 +9,10 @@ from collections.abc import Callable
 import tensorflow as tf
 from absl import app, flags, logging
 
-_OWN = {"mrnn_tf", "data", "trainer", "export", "serving"}
+_OWN = [
+    pathlib.Path(__file__).parent.parent / name
+    for name in ("mrnn_tf", "trainer", "export", "serving")
+]
 
 
 def run(main: Callable[[list[str]], None], pass_unknown_flags: bool = False) -> None:
@@ -59,7 +62,7 @@ def _log_plainly() -> None:
     handler.addFilter(
         lambda record: (
             record.levelno >= python_logging.WARNING
-            or pathlib.Path(record.pathname).parent.name in _OWN
+            or any(pathlib.Path(record.pathname).is_relative_to(folder) for folder in _OWN)
         )
     )
 

@@ -111,6 +111,7 @@ def test_a_killed_run_is_not_whole_and_the_same_command_finishes_it(prepare, pho
     assert done.code == 0, done.err
     info = records.DatasetInfo.load(str(output))
     assert (info.splits["train"].images, info.splits["val"].images) == (5, 3)
+    assert not list(output.glob("*.partial")) and not (output / ".work").exists()
     kept = [path for path, when in finished.items() if path.stat().st_mtime_ns == when]
     assert len(kept) >= len(finished) - 1  # at most the shard whose report was not yet written
 

@@ -91,7 +91,8 @@ def write_shard(
                     else:
                         yield row, *image
 
-    partial = f"{shard.output}.{uuid.uuid4().hex}.partial"  # a runner may do an item twice
+    # A runner may do an item twice; what a kill leaves goes with the working folder.
+    partial = f"{shard.manifest}.{uuid.uuid4().hex}.partial"
     with tf.io.TFRecordWriter(partial) as writer:
         for some in _batches(whole_images()):
             rows, encoded, pixels = zip(*some, strict=True)
