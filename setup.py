@@ -20,6 +20,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["mrnn_tf*", "trainer*", "export*", "serving*"]),
+    package_data={"trainer": ["report.css"]},
     install_requires=[
         "absl-py",
         "apache-beam[tfrecord]",
@@ -27,6 +28,7 @@ setup(
         "keras>=3.15,<4",
         "numpy",
         "pillow",
+        "pycocoevalcap",
         "tensorboard~=2.20.0",
         "tensorflow~=2.20.0",
         "tensorflow-text~=2.20.0",

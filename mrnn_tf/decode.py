@@ -1,73 +1,326 @@
 """Sentences from a model, in graph, over any step function.
 
-A step function takes word ids [B] and a state and returns the logits of the next word [B, V] and
-the new state; what it knows of the images it has closed over.
+A step function takes word ids [R] and a state and returns the logits of the next word [R, V] and
+the new state; what it knows of the images it has closed over. `begin` makes one from a model:
+
+    image = model.project_image(features)  # V_I I, once for all words
+    greedy(*begin(model, image))
+    sample(*begin(model, image, copies=3), seed=1, copies=3)
+    beam(*begin(model, image, copies=5), width=5)
+
+No sentence holds <unk>, <s> or padding, and every sentence pays for its end sign, also where it is
+cut at `max_words`. An image whose features are no numbers has no sentences.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from mrnn_tf import schema
-from mrnn_tf.model.mrnn import MRNN
+from mrnn_tf.model.mrnn import MRNN, Image
 
 State = Any
 Step = Callable[[tf.Tensor, State], tuple[tf.Tensor, State]]
 
-_NEVER_EMITTED = (schema.PAD_ID, schema.START_ID, schema.UNKNOWN_ID)
+_WORDS = len(schema.RESERVED_WORDS)  # the id of the first word that can be said
+_MISSING = schema.MISSING_LOG_PROB
 
 
-def greedy(
-    step: Step, state: State, batch_size: tf.Tensor, max_words: int = 20
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """The most probable next word until the end sign: ids [B, max_words + 1] and log P [B].
+class Decoded(NamedTuple):
+    """The sentences of a batch of images, best first.
 
-    A sentence cut at `max_words` pays for its end sign too.
+    A sentence is its words and the end sign, padded to `max_words + 1`. A missing one, where there
+    are fewer than asked for, is all padding with `schema.MISSING_LOG_PROB`.
     """
 
-    def unfinished(t, ids, words, log_probs, state):
-        del words, log_probs, state
-        return (t <= max_words) & tf.reduce_any(ids != schema.END_ID)
+    ids: tf.Tensor  # int32 [B, N, T]
+    log_probs: tf.Tensor  # float [B, N]
+    word_log_probs: tf.Tensor  # float [B, N, T], zero at padding
 
-    def extend(t, ids, words, log_probs, state):
+
+def begin(
+    model: MRNN, image: Image, prefix: tf.Tensor | None = None, copies: int = 1
+) -> tuple[Step, State, tf.Tensor]:
+    """The step function for some images, their first state and the ids to read first.
+
+    Args:
+        model: MRNN.
+        image: what `model.project_image` returns, for B images.
+        prefix: int [B, P], words that sentences begin with, padded on the right; none by default.
+        copies: int. Rows for every image, one beside the other.
+    """
+    state = model.initial_state(image)
+    ids = tf.fill([tf.shape(state[0])[0]], schema.START_ID)
+    if prefix is not None:
+        ids, state = _read(lambda ids, state: model.step(ids, state, image), state, ids, prefix)
+    image, state, ids = tf.nest.map_structure(
+        lambda rows: tf.repeat(rows, copies, axis=0), (image, state, ids)
+    )
+    return lambda ids, state: model.step(ids, state, image), state, ids
+
+
+def greedy(step: Step, state: State, ids: tf.Tensor, *, max_words: int = 20) -> Decoded:
+    """The most probable next word until the end sign: one sentence an image."""
+    return _follow(step, state, ids, lambda _, logits: tf.argmax(logits, -1, tf.int32), max_words)
+
+
+def sample(
+    step: Step,
+    state: State,
+    ids: tf.Tensor,
+    *,
+    seed: int | tf.Tensor,
+    temperature: float = 1.0,
+    top_k: int = 0,
+    top_p: float = 1.0,
+    copies: int = 1,
+    max_words: int = 20,
+) -> Decoded:
+    """Sentences drawn word by word; `log_probs` are the model's own, whatever the temperature.
+
+    Args:
+        step, state, ids: from `begin`, with `copies` rows for every image.
+        seed: int. Equal seeds draw equal sentences.
+        temperature: float. Divides the logits.
+        top_k: int. Draws from the k most probable words only; 0 from all.
+        top_p: float. Draws from the fewest words that hold this share of the probability.
+        copies: int. Sentences for every image, in the order drawn.
+        max_words: int. The longest sentence.
+    """
+    if temperature <= 0.0:
+        raise ValueError(f"`temperature` must be above 0; got {temperature}.")
+    if not 0.0 < top_p <= 1.0:
+        raise ValueError(f"`top_p` must be above 0 and at most 1; got {top_p}.")
+
+    def draw(t: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        logits /= temperature
+        if top_k:
+            least = tf.math.top_k(logits, min(top_k, logits.shape[-1])).values[:, -1:]
+            logits = tf.where(logits < least, logits.dtype.min, logits)
+        if top_p < 1.0:
+            best_first = tf.sort(logits, direction="DESCENDING")
+            before = tf.cumsum(tf.nn.softmax(best_first), axis=-1, exclusive=True)
+            kept = tf.where(before < top_p, best_first, logits.dtype.max)
+            logits = tf.where(
+                logits < tf.reduce_min(kept, -1, keepdims=True), logits.dtype.min, logits
+            )
+        chosen = tf.random.stateless_categorical(logits, 1, tf.stack([seed, t]), tf.int32)
+        return tf.minimum(chosen[:, 0], logits.shape[-1] - 1)  # what is no number draws beyond
+
+    return _follow(step, state, ids, draw, max_words, copies)
+
+
+def beam(
+    step: Step,
+    state: State,
+    ids: tf.Tensor,
+    *,
+    width: int = 5,
+    n_best: int | None = None,
+    length_power: float = 0.0,
+    max_words: int = 20,
+) -> Decoded:
+    """The most probable sentences that a search of this width finds.
+
+    `width` live sentences are extended at a time. Each may end at any word and then competes with
+    all that ended before; the search goes on until no live one can enter the list any more. Equal
+    scores keep the order of their words' ids.
+
+    Args:
+        step, state, ids: from `begin`, with `width` copies of every image.
+        width: int. Live sentences of an image.
+        n_best: int. Sentences that are wanted for an image; `width` by default.
+        length_power: float. Sentences are ranked by log P / words^length_power.
+        max_words: int. The longest sentence.
+    """
+    n_best = n_best or width
+    images = tf.shape(ids)[0] // width
+    first_row = tf.range(images)[:, tf.newaxis] * width
+    longest = float(max_words + 1) ** length_power
+
+    def split(rows: tf.Tensor) -> tf.Tensor:
+        return tf.reshape(rows, [images, width, *rows.shape[1:]])
+
+    def undecided(t, ids, state, live, done, scores):
+        del ids, state, done
+        # A live sentence only loses probability, and length can at best divide it by `longest`.
+        return (t <= max_words) & tf.reduce_any(live.log_probs[:, 0] / longest > scores[:, -1])
+
+    def extend(t, ids, state, live, done, scores):
         logits, state = step(ids, state)
-        scores = tf.nn.log_softmax(tf.cast(logits, tf.float32))
-        ended = (ids == schema.END_ID) & (t > 0)
-        chosen = tf.argmax(_without_never_emitted(scores), axis=-1, output_type=tf.int32)
-        chosen = tf.where(ended | (t == max_words), schema.END_ID, chosen)
-        gained = tf.gather(scores, chosen, batch_dims=1)
-        log_probs += tf.where(ended, 0.0, gained)
-        return (
-            t + 1,
-            chosen,
-            words.write(t, tf.where(ended, schema.PAD_ID, chosen)),
-            log_probs,
-            state,
+        norm = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
+
+        ended = _extended(live, split(logits[:, schema.END_ID] - norm[:, 0]), schema.END_ID)
+        new_scores = ended.log_probs / tf.cast(t + 1, tf.float32) ** length_power
+        pad = [[0, 0], [0, 0], [0, 1]]
+        done = Decoded(tf.pad(done.ids, pad), done.log_probs, tf.pad(done.word_log_probs, pad))
+        both = tf.nest.map_structure(lambda a, b: tf.concat([a, b], axis=1), done, ended)
+        scores, kept = tf.math.top_k(tf.concat([scores, new_scores], axis=1), n_best)
+        done = _gather(both, kept)
+
+        # The best words of every live sentence hold the best words of all.
+        branches = min(width, logits.shape[-1] - _WORDS)
+        gains, words = tf.math.top_k(logits[:, _WORDS:], branches)
+        gains, words = split(gains - norm), split(words + _WORDS)
+        totals = _finite(live.log_probs[:, :, tf.newaxis] + gains)
+        _, best = tf.math.top_k(tf.reshape(totals, [images, width * branches]), width)
+        parent, branch = best // branches, best % branches
+        place = tf.stack([parent, branch], axis=-1)
+        words = tf.gather_nd(words, place, batch_dims=1)
+        live = _extended(_gather(live, parent), tf.gather_nd(gains, place, batch_dims=1), words)
+        rows = tf.reshape(first_row + parent, [-1])
+        state = tf.nest.map_structure(lambda each: tf.gather(each, rows), state)
+        return t + 1, tf.reshape(words, [-1]), state, live, done, scores
+
+    def nothing(count: int) -> Decoded:
+        return Decoded(
+            tf.zeros([images, count, 0], tf.int32),
+            tf.fill([images, count], _MISSING),
+            tf.zeros([images, count, 0]),
         )
 
-    start = tf.fill([batch_size], schema.START_ID)
-    words = tf.TensorArray(tf.int32, size=max_words + 1, element_shape=[None])
-    length, _, words, log_probs, _ = tf.while_loop(
-        unfinished, extend, (0, start, words, tf.zeros([batch_size]), state)
+    only_first = tf.where(tf.range(width) == 0, 0.0, _MISSING)
+    live = nothing(width)._replace(log_probs=tf.repeat(only_first[tf.newaxis], images, axis=0))
+    done = nothing(n_best)
+    growing = Decoded(
+        tf.TensorShape([None, None, None]),
+        tf.TensorShape([None, None]),
+        tf.TensorShape([None, None, None]),
     )
-    ids = tf.transpose(words.gather(tf.range(length)))
-    return tf.pad(ids, [[0, 0], [0, max_words + 1 - length]]), log_probs
+    shapes = tf.nest.map_structure(lambda each: tf.TensorShape([None, *each.shape[1:]]), state)
+    *_, done, _ = tf.while_loop(
+        undecided,
+        extend,
+        (0, ids, state, live, done, done.log_probs),
+        shape_invariants=(
+            tf.TensorShape([]),
+            tf.TensorShape([None]),
+            shapes,
+            growing,
+            growing,
+            tf.TensorShape([None, None]),
+        ),
+    )
+    return _finish(done, n_best, max_words)
 
 
-def captions(model: MRNN, features: tf.Tensor, max_words: int = 20) -> tuple[tf.Tensor, tf.Tensor]:
-    """Greedy captions of images by their features [B, D]: ids [B, max_words + 1], log P [B]."""
-    image = model.project_image(features)  # V_I I, once for all words
-    return greedy(
-        lambda ids, state: model.step(ids, state, image),
-        model.initial_state(image),
-        tf.shape(features)[0],
-        max_words,
+def rescore(step: Step, state: State, ids: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
+    """log P of given words [R, T] one by one, as the step function sees them; 0 at padding."""
+    words = tf.transpose(words)
+    length = tf.reduce_max(tf.reduce_sum(tf.cast(words != schema.PAD_ID, tf.int32), axis=0))
+
+    def read(t, ids, state, scores):
+        logits, state = step(ids, state)
+        gained = _log_probs(logits, words[t])
+        return t + 1, words[t], state, scores.write(t, tf.where(words[t] == 0, 0.0, gained))
+
+    scores = tf.TensorArray(tf.float32, size=length, element_shape=[None])
+    *_, scores = tf.while_loop(lambda t, *_: t < length, read, (0, ids, state, scores))
+    scores = tf.transpose(scores.gather(tf.range(length)))
+    return tf.pad(scores, [[0, 0], [0, tf.shape(words)[0] - length]])
+
+
+def evidence(
+    model: MRNN, blank: Image, decoded: Decoded, prefix: tf.Tensor | None = None
+) -> tf.Tensor:
+    """How much the picture says each word: log p(w|h, I) - log p(w|h, no image), [B, N, T].
+
+    Args:
+        model: MRNN.
+        blank: what stands for "no image", with a row for every image.
+        decoded: the sentences of the images.
+        prefix: what they began with.
+    """
+    _, copies, length = decoded.ids.shape
+    words = tf.reshape(decoded.ids, [-1, length])
+    without = rescore(*begin(model, blank, prefix, copies), words)
+    return decoded.word_log_probs - tf.reshape(without, [-1, copies, length])
+
+
+def _read(step: Step, state: State, ids: tf.Tensor, prefix: tf.Tensor) -> tuple[tf.Tensor, State]:
+    """Reads the words of a prefix; the last one is left for the first step of the decoding."""
+    words = tf.transpose(prefix)
+
+    def read(t, ids, state):
+        _, after = step(ids, state)
+        there = words[t] != schema.PAD_ID
+        state = tf.nest.map_structure(
+            lambda new, old: tf.where(there[:, tf.newaxis], new, old), after, state
+        )
+        return t + 1, tf.where(there, words[t], ids), state
+
+    length = tf.shape(words)[0]
+    _, ids, state = tf.while_loop(lambda t, *_: t < length, read, (0, ids, state))
+    return ids, state
+
+
+def _follow(
+    step: Step,
+    state: State,
+    ids: tf.Tensor,
+    choose: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
+    max_words: int,
+    copies: int = 1,
+) -> Decoded:
+    """One word after the other, each chosen from the logits of the end sign and all words."""
+
+    def unfinished(t, ended, *_):
+        return (t <= max_words) & ~tf.reduce_all(ended)
+
+    def extend(t, ended, ids, state, words, scores):
+        logits, state = step(ids, state)
+        place = choose(
+            t,
+            tf.concat([logits[:, schema.END_ID : schema.END_ID + 1], logits[:, _WORDS:]], axis=-1),
+        )
+        last = (place == 0) | (t == max_words)
+        chosen = tf.where(last, schema.END_ID, place + _WORDS - 1)
+        gained = tf.where(ended, 0.0, _log_probs(logits, chosen))
+        words = words.write(t, tf.where(ended, schema.PAD_ID, chosen))
+        return t + 1, ended | last, chosen, state, words, scores.write(t, gained)
+
+    rows = tf.shape(ids)[0]
+    words, scores = (
+        tf.TensorArray(dtype, size=0, dynamic_size=True, element_shape=[None])
+        for dtype in (tf.int32, tf.float32)
+    )
+    length, *_, words, scores = tf.while_loop(
+        unfinished, extend, (0, tf.zeros([rows], tf.bool), ids, state, words, scores)
+    )
+    words, scores = (tf.transpose(each.gather(tf.range(length))) for each in (words, scores))
+    shape = [rows // copies, copies, length]
+    words, scores = tf.reshape(words, shape), tf.reshape(scores, shape)
+    return _finish(Decoded(words, tf.reduce_sum(scores, axis=-1), scores), copies, max_words)
+
+
+def _log_probs(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    return tf.gather(logits, ids, batch_dims=1) - tf.reduce_logsumexp(logits, axis=-1)
+
+
+def _extended(some: Decoded, gains: tf.Tensor, words: tf.Tensor | int) -> Decoded:
+    words = tf.broadcast_to(words, tf.shape(gains))
+    return Decoded(
+        tf.concat([some.ids, words[:, :, tf.newaxis]], axis=-1),
+        _finite(some.log_probs + gains),
+        tf.concat([some.word_log_probs, gains[:, :, tf.newaxis]], axis=-1),
     )
 
 
-def _without_never_emitted(scores: tf.Tensor) -> tf.Tensor:
-    banned = tf.reduce_any(
-        tf.range(tf.shape(scores)[-1])[:, tf.newaxis] == tf.constant(_NEVER_EMITTED), axis=-1
-    )
-    return tf.where(banned, scores.dtype.min, scores)
+def _gather(some: Decoded, chosen: tf.Tensor) -> Decoded:
+    return tf.nest.map_structure(lambda each: tf.gather(each, chosen, batch_dims=1), some)
+
+
+def _finite(scores: tf.Tensor) -> tf.Tensor:
+    return tf.where(scores > _MISSING / 2, scores, _MISSING)  # False for what is no number too
+
+
+def _finish(decoded: Decoded, count: int, max_words: int) -> Decoded:
+    """Clears what is missing, and pads every sentence to one length."""
+    log_probs = tf.ensure_shape(_finite(decoded.log_probs), [None, count])
+    there = (log_probs > _MISSING)[:, :, tf.newaxis]
+    pad = [[0, 0], [0, 0], [0, max_words + 1 - tf.shape(decoded.ids)[2]]]
+    ids = tf.pad(tf.where(there, decoded.ids, schema.PAD_ID), pad)
+    scores = tf.pad(tf.where(there, decoded.word_log_probs, 0.0), pad)
+    shape = [None, count, max_words + 1]
+    return Decoded(tf.ensure_shape(ids, shape), log_probs, tf.ensure_shape(scores, shape))

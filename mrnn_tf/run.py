@@ -9,7 +9,7 @@ import tensorflow as tf
 from mrnn_tf import schema
 from mrnn_tf.config import RunConfig
 from mrnn_tf.data import pipeline, records
-from mrnn_tf.model.mrnn import MRNN
+from mrnn_tf.model.mrnn import MRNN, Image
 from mrnn_tf.text import Vocabulary
 from mrnn_tf.vision import encoders
 
@@ -24,6 +24,7 @@ class Network(tf.Module):
         self.model = model
         self.encoder_model = encoder.model if encoder else None
         self._encoder = [encoder]  # a list hides it: its model is tracked already
+        self.mean_features = tf.Variable(tf.zeros([model.feature_size]), trainable=False)
 
     @property
     def encoder(self) -> encoders.Encoder | None:
@@ -39,6 +40,25 @@ class Network(tf.Module):
         if self.encoder is None:
             return batch[schema.FEATURES]
         return self.encoder.encode(batch["pixels"])
+
+    def take_mean(self, source: pipeline.Source) -> None:
+        """Takes the mean features of a split's images, which stand for "no image" later."""
+        sums = tf.function(
+            lambda batch: tf.reduce_sum(tf.cast(self.features(batch), tf.float64), axis=0)
+        )
+        total = tf.add_n([sums(batch) for batch in self.images(source, 64)])
+        count = source.info.splits[source.split].images
+        self.mean_features.assign(tf.cast(total / count, tf.float32))
+
+    def images(self, source: pipeline.Source, batch_size: int) -> tf.data.Dataset:
+        """Every image of a split once, as `features` takes them."""
+        return pipeline.with_pixels(pipeline.image_batches(source, batch_size), self.encoder)
+
+    def blank(self, images: int | tf.Tensor) -> Image:
+        """What stands for "no image", projected: the learned null image, or the mean one."""
+        if self.model.no_image is not None:
+            return self.model.null_image(images)
+        return self.model.project_image(tf.repeat(self.mean_features[tf.newaxis], images, axis=0))
 
     def logits(self, batch: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
         inputs = {

@@ -35,3 +35,6 @@ PAD_ID, START_ID, END_ID, UNKNOWN_ID = range(4)
 FEATURES = "features"  # float [B, D], the raw output of the encoder
 WORD_IDS = "word_ids"  # int32 [B, T], begins with <s>
 TARGET_IDS = "target_ids"  # int32 [B, T], ends with </s>, padded with <pad>
+
+# What stands for "no such sentence"; finite, since JSON has no infinity.
+MISSING_LOG_PROB = -3.4e38

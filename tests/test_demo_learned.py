@@ -47,8 +47,9 @@ def words(texts):
 
 def bleu(run, folder):
     batch = images(run, folder, "test")
-    ids, _ = decode.captions(run.network.model, batch["features"])
-    hypotheses = words(run.vocabulary.sentences(ids))
+    image = run.network.model.project_image(batch["features"])
+    found = decode.greedy(*decode.begin(run.network.model, image))
+    hypotheses = words(run.vocabulary.sentences(found.ids[:, 0]))
     return corpus_bleu([words(texts) for texts in batch["captions"].to_list()], hypotheses)
 
 

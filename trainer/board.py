@@ -48,7 +48,7 @@ class Board:
         self._directory, self._network, self._vocabulary = directory, network, vocabulary
         self._train = tf.summary.create_file_writer(tf.io.gfile.join(directory, "train"))
         self._val = tf.summary.create_file_writer(tf.io.gfile.join(directory, "val"))
-        self._decode = tf.function(lambda features: decode.captions(network.model, features))
+        self._decode = tf.function(self._greedy)
         self._bar = tqdm(total=steps, initial=begin, unit=" steps", disable=None)
         batch = next(iter(pipeline.image_batches(samples, _SAMPLES)))
         self._references = batch.pop("captions")
@@ -114,10 +114,14 @@ class Board:
             hparams.hparams(settings)
             tf.summary.graph(graph)
 
+    def _greedy(self, features: tf.Tensor) -> decode.Decoded:
+        model = self._network.model
+        return decode.greedy(*decode.begin(model, model.project_image(features)))
+
     def _captions(self) -> list[tuple[str, str]]:
         """The sample images by name, with what the model says of them now."""
-        ids, _ = self._decode(self._network.features(self._samples))
-        sentences = self._vocabulary.sentences(ids).numpy()
+        found = self._decode(self._network.features(self._samples))
+        sentences = self._vocabulary.sentences(found.ids[:, 0]).numpy()
         names = self._samples["ids"].numpy()
         return [(n.decode(), s.decode()) for n, s in zip(names, sentences, strict=True)]
 

@@ -21,7 +21,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 import mrnn_tf
-from mrnn_tf import batch, program, schema, text
+from mrnn_tf import batch, files, program, schema, text
 from mrnn_tf.batch import beam
 from mrnn_tf.data import demo, readers, records, shards
 from mrnn_tf.data.features import FeatureTable
@@ -229,7 +229,7 @@ def _is_finished(output: str, work: str, fingerprint: str) -> bool:
         )
     _refuse_foreign(output)
     tf.io.gfile.makedirs(work)
-    records.write_whole(request, fingerprint)
+    files.write_whole(request, fingerprint)
     return False
 
 

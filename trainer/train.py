@@ -21,7 +21,7 @@ import orbit
 import tensorflow as tf
 from absl import logging
 
-from mrnn_tf import run, schema
+from mrnn_tf import files, run, schema
 from mrnn_tf.config import ModelConfig, RunConfig, TrainConfig
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.text import Vocabulary
@@ -161,7 +161,9 @@ def train(
     last_good = resumed or "none"
     if resumed:
         logging.info("Resuming from %s", resumed)
-    elif places.is_chief:
+    else:
+        network.take_mean(source)
+    if places.is_chief and not resumed:
         logging.info(
             "%s parameters, %s captions, %d steps of %d captions",
             f"{network.model.count_params():,}",
@@ -198,6 +200,8 @@ def train(
             )
         board.training(target, measured)
         if evaluator and (target % due == 0 or target == steps):
+            if network.encoder:
+                network.take_mean(source)
             measured = evaluator.evaluate(tf.constant(-1))
             is_best = progress.note(measured)
             if is_best:
@@ -257,10 +261,7 @@ def claim(places: Places, config: RunConfig) -> Vocabulary:
         try:
             tf.io.gfile.makedirs(places.job_dir)
             vocabulary.save(tf.io.gfile.join(places.job_dir, schema.VOCABULARY_FILE))
-            records.write_whole(
-                tf.io.gfile.join(places.job_dir, schema.CONFIG_FILE),
-                json.dumps(config.to_dict(), indent=2) + "\n",
-            )
+            files.write_json(tf.io.gfile.join(places.job_dir, schema.CONFIG_FILE), config.to_dict())
         except (OSError, tf.errors.OpError) as error:
             reason = getattr(error, "message", None) or error
             raise ValueError(f"--job_dir {places.job_dir} cannot be written: {reason}") from None

@@ -7,6 +7,7 @@ features stand once per caption, never per word. With images instead of features
 """
 
 import dataclasses
+from collections.abc import Iterator
 
 import tensorflow as tf
 
@@ -97,6 +98,15 @@ def image_batches(source: Source, batch_size: int) -> tf.data.Dataset:
     info = source.info
     dataset = tf.data.TFRecordDataset(info.shards(source.directory, source.split)).batch(batch_size)
     return dataset.map(lambda some: _image_part(some, source, info), tf.data.AUTOTUNE).prefetch(2)
+
+
+def captions(directory: str, split: str) -> Iterator[str]:
+    """Every raw caption of a split."""
+    info = records.DatasetInfo.load(directory)
+    dataset = tf.data.TFRecordDataset(info.shards(directory, split)).batch(_RECORDS_AT_ONCE)
+    for serialized in dataset:
+        texts = records.parse(serialized, info, stores=())[schema.CAPTION_TEXT].flat_values
+        yield from (text.decode(errors="replace") for text in texts.numpy())
 
 
 def count_long(source: Source, max_words: int) -> int:

@@ -3,13 +3,13 @@
 import contextlib
 import dataclasses
 import json
-import uuid
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from mrnn_tf import schema
+from mrnn_tf.files import write_whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,14 +144,6 @@ def naming_corruption(directory: str) -> Iterator[None]:
             for path in info.shards(directory, split):
                 count_records(path)
         raise
-
-
-def write_whole(path: str, content: str | bytes) -> None:
-    """Writes a small file so that it appears whole or not at all."""
-    partial = f"{path}.{uuid.uuid4().hex}.partial"
-    with tf.io.gfile.GFile(partial, "wb" if isinstance(content, bytes) else "w") as file:
-        file.write(content)
-    tf.io.gfile.rename(partial, path, overwrite=True)
 
 
 def _bytes(values: Sequence[bytes]) -> tf.train.Feature:

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import tensorflow as tf
 
-from mrnn_tf import schema
+from mrnn_tf import files, schema
 from mrnn_tf.data import records
 from mrnn_tf.data.features import FeatureTable
 from mrnn_tf.data.listing import CaptionedImage
@@ -65,7 +65,7 @@ def plan(
                 for image in chosen[index::count]
             ]
             shard = Shard(split, base + ".jsonl", path, base + ".report.json")
-            records.write_whole(shard.manifest, "".join(json.dumps(row) + "\n" for row in rows))
+            files.write_whole(shard.manifest, "".join(json.dumps(row) + "\n" for row in rows))
             shards.append(shard)
     return shards
 
@@ -104,7 +104,7 @@ def write_shard(
                 captions += len(row["captions"])
     tf.io.gfile.rename(partial, shard.output, overwrite=True)
     report = {"images": images_written, "captions": captions, "skipped": skipped}
-    records.write_whole(shard.report, json.dumps(report))
+    files.write_whole(shard.report, json.dumps(report))
 
 
 def collect(shards: Sequence[Shard]) -> tuple[dict[str, records.Split], list[tuple[str, str]]]:

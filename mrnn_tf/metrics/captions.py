@@ -1,0 +1,185 @@
+"""Caption metrics, as pycocoevalcap computes them, over the words of one named tokeniser.
+
+- BLEU is that of the whole set, with the closest reference length.
+- CIDEr is CIDEr-D. Its document frequencies come from the references given, so figures of
+  different sets do not compare, and a single image always has 0.
+- A reference without words is no reference, and an image without references is not scored.
+- An empty result is valid: it scores 0.
+"""
+
+import dataclasses
+import itertools
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Mapping, Sequence
+
+import tensorflow as tf
+from absl import logging
+from pycocoevalcap.bleu.bleu import Bleu
+from pycocoevalcap.cider.cider import Cider
+from pycocoevalcap.meteor.meteor import Meteor
+from pycocoevalcap.rouge.rouge import Rouge
+from pycocoevalcap.tokenizer import ptbtokenizer
+
+from mrnn_tf import text
+from mrnn_tf.metrics.coco import ImageId, first_few
+
+TOKENIZERS = ("mrnn", "ptb")
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """What captions are worth, all together and one by one.
+
+    Attributes:
+        overall: `bleu_1` to `bleu_4`, `cider`, `rouge_l`, `meteor` (where it ran), `novel` (where
+            training captions were given), `distinct_words`, `mean_length`, `images`, `tokenizer`.
+        per_image: `cider`, `rouge_l` and `meteor` (where it ran) of every image scored.
+    """
+
+    overall: dict[str, float | int | str]
+    per_image: dict[ImageId, dict[str, float]]
+
+
+def evaluate(
+    references: Mapping[ImageId, Sequence[str]],
+    results: Mapping[ImageId, str],
+    tokenizer: str = "mrnn",
+    training: Iterable[str] | None = None,
+    meteor: bool = True,
+) -> Scores:
+    """Compares one caption an image with the captions that people wrote.
+
+    Args:
+        references: Mapping. The raw captions of every image, never mapped to a vocabulary.
+        results: Mapping. The caption of every image that has references. Ids match as text.
+        tokenizer: str. "mrnn" for the tokeniser of this package, "ptb" for that of COCO (Java).
+        training: Iterable. Raw captions; `novel` is the share of results not among them.
+        meteor: bool. Whether to run METEOR where there is Java. It takes long to start.
+    """
+    ids = _by_text(references, "references")
+    wanted, compared = _pair(references, results, tokenizer)
+    captions = [caption for [caption] in compared.values()]
+    bleu, _ = Bleu(4).compute_score(wanted, compared, verbose=0)
+    measured = {
+        "cider": Cider().compute_score(wanted, compared),
+        "rouge_l": Rouge().compute_score(wanted, compared),
+    }
+    if meteor and (scores := _meteor(wanted, compared)):
+        measured["meteor"] = scores
+
+    overall = {f"bleu_{n}": float(value) for n, value in enumerate(bleu, start=1)}
+    overall |= {metric: float(mean) for metric, (mean, _) in measured.items()}
+    if training is not None:
+        known = set(tokenize(training, tokenizer))
+        overall["novel"] = sum(caption not in known for caption in captions) / len(captions)
+    words = [word for caption in captions for word in caption.split()]
+    overall["distinct_words"] = len(set(words))
+    overall["mean_length"] = len(words) / len(captions)
+    overall |= {"images": len(captions), "tokenizer": tokenizer}
+    per_image = {
+        ids[key]: {metric: float(each[row]) for metric, (_, each) in measured.items()}
+        for row, key in enumerate(wanted)
+    }
+    return Scores(overall, per_image)
+
+
+def tokenize(captions: Iterable[str], tokenizer: str = "mrnn") -> list[str]:
+    """The words of each caption, joined by spaces."""
+    if tokenizer not in TOKENIZERS:
+        raise ValueError(f"`tokenizer` must be one of {', '.join(TOKENIZERS)}, not {tokenizer!r}.")
+    captions = [caption.encode(errors="replace") for caption in captions]  # JSON may cut a pair
+    if tokenizer == "ptb":
+        return _ptb_tokenize(captions)
+    words = text.tokenize(tf.constant(captions, tf.string, [len(captions)]))
+    joined = tf.strings.reduce_join(words, axis=-1, separator=" ")
+    return [caption.decode() for caption in joined.numpy()]
+
+
+def _pair(
+    references: Mapping[ImageId, Sequence[str]], results: Mapping[ImageId, str], tokenizer: str
+) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    """Tokenised references and results of the images to score, in pycocoevalcap's form."""
+    ids, given = _by_text(references, "references"), _by_text(results, "results")
+    unknown = [key for key in given if key not in ids]
+    if unknown:
+        raise ValueError(
+            f"{len(unknown)} of {len(given)} results are of images that the references do not "
+            f"have: {first_few(unknown)}; the references have {first_few(ids) or 'no images'}."
+        )
+    tokenized = iter(tokenize(itertools.chain.from_iterable(references.values()), tokenizer))
+    wanted = {}
+    for key, image_id in ids.items():
+        captions = list(itertools.islice(tokenized, len(references[image_id])))
+        if any(captions):
+            wanted[key] = [caption for caption in captions if caption]
+    if not wanted:
+        raise ValueError(f"None of {len(ids)} images has a reference with a word in it.")
+    if len(wanted) < len(ids):
+        logging.warning("%d images have no references: not scored.", len(ids) - len(wanted))
+    missing = [key for key in wanted if key not in given]
+    if missing:
+        raise ValueError(
+            f"{len(missing)} of {len(wanted)} images with references have no result: "
+            f"{first_few(missing)}; an image without a caption needs an empty one."
+        )
+    captions = tokenize([results[given[key]] for key in wanted], tokenizer)
+    return wanted, {key: [caption] for key, caption in zip(wanted, captions, strict=True)}
+
+
+def _ptb_tokenize(captions: list[bytes]) -> list[str]:
+    """What pycocoevalcap's PTBTokenizer makes of the captions.
+
+    Its class would give words to the wrong images where a caption holds a line break other than
+    "\\n", write into the package's folder and go on where Java failed; only its jar is used.
+    """
+    if not shutil.which("java"):
+        raise ValueError("The tokeniser ptb needs `java`: install Java, or use the tokeniser mrnn.")
+    jar = os.path.join(
+        os.path.dirname(ptbtokenizer.__file__), ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR
+    )
+    main = "edu.stanford.nlp.process.PTBTokenizer"
+    done = subprocess.run(
+        ["java", "-cp", jar, main, "-preserveLines", "-lowerCase", "-encoding", "UTF-8"],
+        input="".join(" ".join(caption.decode().split()) + "\n" for caption in captions).encode(),
+        capture_output=True,
+    )
+    lines = done.stdout.decode().split("\n")[:-1]
+    if done.returncode or len(lines) != len(captions):
+        raise ValueError(f"The tokeniser ptb failed: {_last_line(done.stderr)}.")
+    dropped = set(ptbtokenizer.PUNCTUATIONS)
+    return [" ".join(word for word in line.split(" ") if word not in dropped) for line in lines]
+
+
+def _meteor(
+    references: dict[str, list[str]], results: dict[str, list[str]]
+) -> tuple[float, list[float]] | None:
+    if not shutil.which("java"):
+        logging.warning("METEOR is left out: there is no `java` here.")
+        return None
+    scorer = Meteor()
+    try:
+        scores = scorer.compute_score(references, results)
+    except (OSError, ValueError):  # a broken pipe, or no number in the answer
+        scores = None
+    finally:
+        scorer.meteor_p.kill()
+        _, complaint = scorer.meteor_p.communicate()
+        if scorer.lock.locked():
+            scorer.lock.release()  # or its `__del__` would wait for ever
+    if scores is None:
+        logging.warning("METEOR is left out: its Java program failed: %s", _last_line(complaint))
+    return scores
+
+
+def _last_line(complaint: bytes) -> str:
+    return (complaint.decode(errors="replace").strip().splitlines() or ["it gave no reason"])[-1]
+
+
+def _by_text(captions: Mapping[ImageId, object], role: str) -> dict[str, ImageId]:
+    """Ids by their text: files disagree on whether an id is a number."""
+    names = {str(image_id): image_id for image_id in captions}
+    if len(names) < len(captions):
+        raise ValueError(f"The {role} have an id both as a number and as a text: use one form.")
+    return names

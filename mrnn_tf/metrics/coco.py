@@ -1,0 +1,131 @@
+"""Captions in the file formats of COCO, which other tools read and write too.
+
+References are `{"images": [{"id": 1}], "annotations": [{"image_id": 1, "caption": "a dog"}]}`,
+results `[{"image_id": 1, "caption": "a dog"}]`. The id of an image is a number or a text and is
+kept as it is; 1 and "1" are the same image.
+"""
+
+import itertools
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from mrnn_tf.files import write_json
+
+ImageId = int | str
+
+_REFERENCES_WANTED = (
+    'COCO captions are wanted, {"images": [{"id": 1}, ...], '
+    '"annotations": [{"image_id": 1, "caption": "a dog"}, ...]}'
+)
+_RESULTS_WANTED = 'COCO results are wanted, [{"image_id": 1, "caption": "a dog"}, ...]'
+
+
+def read_references(path: str) -> dict[ImageId, list[str]]:
+    """The captions of every listed image; an image without captions has an empty list."""
+    content = _read_json(path, _REFERENCES_WANTED)
+    match content:
+        case {"images": list(images), "annotations": list(annotations)}:
+            pass
+        case _:
+            raise ValueError(f"{path} holds {_describe(content)}: {_REFERENCES_WANTED}.")
+    if not images:
+        raise ValueError(f"{path} lists no images: there is nothing to compare with.")
+    references, ids = {}, {}
+    for index, image in enumerate(images):
+        match image:
+            case {"id": int(image_id) | str(image_id)}:
+                references[ids.setdefault(str(image_id), image_id)] = []
+            case _:
+                raise ValueError(f"{path}: images[{index}] is {_short(image)}: an id is wanted.")
+    unknown = []
+    for index, annotation in enumerate(annotations):
+        image_id, caption = _captioned(annotation, f"{path}: annotations[{index}]")
+        if str(image_id) in ids:
+            references[ids[str(image_id)]].append(caption)
+        else:
+            unknown.append(image_id)
+    if unknown:
+        raise ValueError(
+            f"{path} has {len(unknown)} annotations of images that its `images` do not list: "
+            f"{first_few(unknown)}."
+        )
+    return references
+
+
+def read_results(path: str) -> dict[ImageId, str]:
+    """The one caption of every image; it may be empty."""
+    content = _read_json(path, _RESULTS_WANTED)
+    if not isinstance(content, list):
+        raise ValueError(f"{path} holds {_describe(content)}: {_RESULTS_WANTED}.")
+    if not content:
+        raise ValueError(f"{path} holds no results: there is nothing to score.")
+    results, seen, twice = {}, set(), []
+    for index, result in enumerate(content):
+        image_id, caption = _captioned(result, f"{path}: [{index}]")
+        if str(image_id) in seen:
+            twice.append(image_id)
+        seen.add(str(image_id))
+        results[image_id] = caption
+    if twice:
+        raise ValueError(
+            f"{path} has more than one caption of {len(set(map(str, twice)))} images, the first "
+            f"are {first_few(twice)}: keep one caption an image."
+        )
+    return results
+
+
+def write_references(path: str, references: Mapping[ImageId, Sequence[str]]) -> None:
+    """Writes captions as COCO's own tools read them."""
+    pairs = [(image_id, text) for image_id, captions in references.items() for text in captions]
+    annotations = [
+        {"id": number, "image_id": image_id, "caption": caption}
+        for number, (image_id, caption) in enumerate(pairs)
+    ]
+    write_json(
+        path, {"images": [{"id": image_id} for image_id in references], "annotations": annotations}
+    )
+
+
+def write_results(path: str, results: Mapping[ImageId, str]) -> None:
+    """Writes one caption an image."""
+    write_json(path, [{"image_id": key, "caption": caption} for key, caption in results.items()])
+
+
+def first_few(image_ids: Collection[ImageId], count: int = 3) -> str:
+    """The first ids for an error's sentence."""
+    more = ["..."] if len(image_ids) > count else []
+    return ", ".join([*map(str, itertools.islice(image_ids, count)), *more])
+
+
+def _captioned(entry: Any, place: str) -> tuple[ImageId, str]:
+    match entry:
+        case {"image_id": int(image_id) | str(image_id), "caption": str(caption)}:
+            return image_id, caption
+    raise ValueError(f"{place} is {_short(entry)}: an `image_id` and a text `caption` are wanted.")
+
+
+def _read_json(path: str, wanted: str) -> Any:
+    if not tf.io.gfile.exists(path):
+        raise FileNotFoundError(f"There is no file {path}: {wanted}.")
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = file.read()
+    if not content.strip():
+        raise ValueError(f"{path} is empty: {wanted}.")
+    try:
+        return json.loads(content)
+    except ValueError as error:
+        raise ValueError(f"{path} is not whole JSON ({error}): {wanted}.") from error
+
+
+def _describe(content: Any) -> str:
+    if isinstance(content, dict):
+        return f"an object with the keys {', '.join(list(content)[:5]) or '(none)'}"
+    return "a list" if isinstance(content, list) else _short(content)
+
+
+def _short(content: Any) -> str:
+    text = json.dumps(content)
+    return text if len(text) <= 60 else f"{text[:60]}..."
