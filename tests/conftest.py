@@ -29,6 +29,23 @@ def tiny_data(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def tiny_job(tiny_data, tmp_path_factory):
+    """The directory of a run that has learned the tiny dataset; read-only."""
+    from mrnn_tf.config import ModelConfig, TrainConfig
+    from trainer import train
+
+    job_dir = str(tmp_path_factory.mktemp("tiny_job") / "job")
+    train.train(
+        ModelConfig(embedding_1=8, embedding_2=16, recurrent=16, multimodal=24,
+                    dropout_embedding=0.0, dropout_recurrent=0.0, dropout_multimodal=0.0),
+        TrainConfig(epochs=16.0, batch_size=12, learning_rate=0.02, evaluate_epochs=4.0),
+        train.Places(tiny_data, job_dir, job_dir + "/checkpoints", job_dir + "/logs"),
+        tf.distribute.get_strategy(),
+    )  # fmt: skip
+    return job_dir
+
+
+@pytest.fixture(scope="session")
 def lite0():
     from mrnn_tf.vision import encoders
 

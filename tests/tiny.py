@@ -17,7 +17,20 @@ def captions_of(colour: int, thing: int) -> list[str]:
     return [f"A {noun}.", f"There is a {noun} here", f"we can all see the very nice {noun} today"]
 
 
-def write(directory: str, counts=(("train", 24), ("val", 12)), shards: int = 2) -> str:
+def picture(colour: int) -> bytes:
+    """An image of one colour, as a PNG file."""
+    pixels = np.zeros((12, 16, 3), np.uint8)
+    pixels[..., colour] = 255
+    return tf.io.encode_png(pixels).numpy()
+
+
+def write(
+    directory: str,
+    counts=(("train", 24), ("val", 12)),
+    shards: int = 2,
+    captioned: bool = True,
+    pictures: bool = False,
+) -> str:
     """Writes the records; image i shows colour i % 3 and thing i % 4."""
     tf.io.gfile.makedirs(directory)
     rng = np.random.default_rng(0)
@@ -30,20 +43,22 @@ def write(directory: str, counts=(("train", 24), ("val", 12)), shards: int = 2) 
                     features = rng.normal(0, 0.05, FEATURE_SIZE).astype(np.float32)
                     features[colour] += 1
                     features[3 + thing] += 1
-                    captions = captions_of(colour, thing)
+                    captions = captions_of(colour, thing) if captioned else []
                     training += captions if split == schema.TRAIN else []
-                    writer.write(records.serialize(f"{split}-{i}.jpg", captions, features))
-        splits[split] = records.Split(count, 3 * count, shards)
+                    encoded = picture(colour) if pictures else None
+                    writer.write(records.serialize(f"{split}-{i}.jpg", captions, features, encoded))
+        splits[split] = records.Split(count, 3 * count if captioned else 0, shards)
     vocabulary = text.Vocabulary.build(training, min_count=2)
-    vocabulary.save(tf.io.gfile.join(directory, schema.VOCABULARY_FILE))
+    if training:
+        vocabulary.save(tf.io.gfile.join(directory, schema.VOCABULARY_FILE))
     records.DatasetInfo(
         dataset="tiny",
         splits=splits,
-        stores=("features",),
+        stores=("features", "images") if pictures else ("features",),
         encoder={"identity": IDENTITY, "feature_size": FEATURE_SIZE},
         feature_size=FEATURE_SIZE,
         tokenizer=text.SETTINGS,
-        vocabulary_size=len(vocabulary),
+        vocabulary_size=len(vocabulary) if training else None,
         problems={},
         fingerprint="tiny",
         tool_version="0",

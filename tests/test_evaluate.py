@@ -1,0 +1,126 @@
+"""Evaluation as a user runs it, on a run that has learned the tiny dataset."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import programs
+import pytest
+import tensorflow as tf
+import tiny
+
+from mrnn_tf.data import records
+from mrnn_tf.metrics import captions, coco
+from mrnn_tf.run import Run
+
+
+def evaluate(folder, job_dir, data, *arguments):
+    given = ["--job_dir", job_dir, "--data", data, "--output", folder / "out", "--nometeor"]
+    return programs.run(folder, "trainer.evaluate", *given, *arguments)
+
+
+def read(folder, name):
+    return json.loads((folder / "out" / name).read_text())
+
+
+@pytest.fixture(scope="module")
+def evaluated(tiny_job, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("evaluated")
+    data = tiny.write(str(folder / "data"), pictures=True)
+    done = evaluate(folder, tiny_job, data, "--beam=3", "--widths=1,3", "--n_best=4")
+    assert done.code == 0, done.err
+    assert "BLEU-4" in done.out and f"next: open {folder}/out/report.html" in done.out
+    return folder
+
+
+def test_every_image_has_its_captions(evaluated):
+    results = coco.read_results(str(evaluated / "out" / "results.json"))
+    assert sorted(results) == sorted(f"val-{i}.jpg" for i in range(12))
+    for image in read(evaluated, "nbest.json"):
+        assert len(set(image["captions"])) == len(image["captions"]) == 4
+        assert len(image["log_probs"]) == 4 and max(image["log_probs"]) < 0
+
+
+def test_the_run_says_what_the_pictures_show(evaluated):
+    results = coco.read_results(str(evaluated / "out" / "results.json"))
+    right = sum(
+        f"{tiny.COLOURS[i % 3]} {tiny.THINGS[i % 4]}" in results[f"val-{i}.jpg"] for i in range(12)
+    )
+    assert right >= 10
+
+
+def test_the_scores_are_those_of_the_files_beside_them(evaluated):
+    references = coco.read_references(str(evaluated / "out" / "references.json"))
+    results = coco.read_results(str(evaluated / "out" / "results.json"))
+    expected = captions.evaluate(references, results, meteor=False).overall
+    found = read(evaluated, "scores.json")["captions"]
+    assert list(found) == ["greedy", "beam 1", "beam 3"]
+    assert {key: found["beam 3"][key] for key in expected} == pytest.approx(expected)
+    assert found["beam 3"]["novel"] == 0.0  # the training set has all combinations
+
+
+def test_the_perplexity_is_that_of_the_training(evaluated, tiny_job):
+    scores = read(evaluated, "scores.json")
+    checkpoint = tf.train.load_checkpoint(
+        sorted(Path(tiny_job, "checkpoints").glob("model-*.index"))[-1].with_suffix("").as_posix()
+    )
+    best = checkpoint.get_tensor("progress/best_perplexity/.ATTRIBUTES/VARIABLE_VALUE")
+    assert scores["captions"]["beam 3"]["perplexity"] == pytest.approx(float(best), rel=1e-5)
+    assert scores["step"] == Run.load(tiny_job).step
+
+
+def test_the_report_shows_pictures_and_evidence(evaluated):
+    page = (evaluated / "out" / "report.html").read_text()
+    assert page.count("<article") == page.count("data:image/jpeg") == 12
+    evidence = {}
+    for nats, word in re.findall(r'evidence ([+-][\d.]+) nats[^>]*">([a-z]+)<', page):
+        evidence.setdefault(word, []).append(float(nats))
+    things = [value for word in tiny.THINGS for value in evidence.get(word, [])]
+    assert np.mean(things) > 0.5 > abs(np.mean(evidence["a"]))
+
+
+def test_a_dataset_without_captions_is_captioned_only(tiny_job, tiny_data, tmp_path):
+    data = tiny.write(str(tmp_path / "bare"), counts=(("test", 5),), captioned=False)
+    done = evaluate(tmp_path, tiny_job, data, "--split=test", "--reference_data", tiny_data)
+    assert done.code == 0, done.err
+    assert "5 images captioned; the records hold no references" in done.out
+    assert len(read(tmp_path, "results.json")) == 5
+    assert read(tmp_path, "scores.json")["captions"] == {}
+    assert not (tmp_path / "out" / "references.json").exists()
+    assert (tmp_path / "out" / "report.html").read_text().count("<article") == 5
+
+
+def test_another_dataset_uses_the_training_captions_of_its_reference(tiny_job, tiny_data, tmp_path):
+    data = tiny.write(str(tmp_path / "other"), counts=(("test", 6),))
+    nan = np.full(tiny.FEATURE_SIZE, np.nan, np.float32)
+    path = records.DatasetInfo.load(data).shards(data, "test")[0]
+    rows = [bytes(row) for row in tf.data.TFRecordDataset(path).as_numpy_iterator()]
+    with tf.io.TFRecordWriter(path) as writer:
+        for row in [records.serialize("test-0.jpg", ["a red dog"], nan), *rows[1:]]:
+            writer.write(row)
+    done = evaluate(tmp_path, tiny_job, data, "--split=test", "--reference_data", tiny_data)
+    assert done.code == 0, done.err
+    assert "1 images have no caption" in done.err
+    results = coco.read_results(str(tmp_path / "out" / "results.json"))
+    assert [name for name, caption in results.items() if not caption] == ["test-0.jpg"]
+    scores = read(tmp_path, "scores.json")["captions"]["beam 5"]
+    assert scores["novel"] == pytest.approx(1 / 6)  # the empty one
+    assert scores["bleu_4"] > 0.3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--split=test"], "has no split 'test'"),
+        (["--widths=1,x"], "--widths must be numbers"),
+        (["--job_dir=/nowhere"], "/nowhere holds no config.json"),
+        (["--data=/nowhere"], "/nowhere holds no dataset.json"),
+        (["--beam=0"], "beam"),
+    ],
+)
+def test_bad_input_is_one_sentence(tiny_job, tiny_data, tmp_path, arguments, message):
+    done = evaluate(tmp_path, tiny_job, tiny_data, *arguments)
+    assert done.code == 1
+    assert message in done.error
+    assert not (tmp_path / "out").exists()

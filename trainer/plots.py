@@ -1,0 +1,94 @@
+"""Line charts as inline SVG; colours, type and sizes are the style sheet's."""
+
+import html
+import math
+from collections.abc import Callable
+
+Points = list[tuple[int, float]]
+
+_WIDTH, _HEIGHT = 480, 270
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 12, 10, 26
+_MOST_POINTS, _MOST_TICKS = 400, 7
+_LOGARITHMIC_FROM = 8.0  # the ratio of the highest to the lowest value
+
+
+def line_chart(title: str, lines: dict[str, Points], mark_lowest: bool = False) -> str:
+    """Lines over steps as a figure with its legend; empty where no line has a finite value.
+
+    The axis of values is logarithmic where they spread widely, as perplexities do.
+    """
+    finite = {name: [p for p in points if math.isfinite(p[1])] for name, points in lines.items()}
+    lines = {name: _thinned(points) for name, points in finite.items() if points}
+    if not lines:
+        return ""
+    steps = [step for points in lines.values() for step, _ in points]
+    values = [value for points in lines.values() for _, value in points]
+    logarithmic = min(values) > 0 and max(values) / min(values) > _LOGARITHMIC_FROM
+    low, high = min(values) if logarithmic else min(0, *values), max(values)
+    x = _axis(0, max(*steps, 1), _LEFT, _WIDTH - _RIGHT)
+    y = _axis(low, high, _HEIGHT - _BOTTOM, _TOP, logarithmic)
+
+    marks = []
+    for value in _ticks(low, high, logarithmic):
+        marks.append(
+            f'<path class="grid" d="M{_LEFT} {y(value):.1f}H{_WIDTH - _RIGHT}"/>'
+            f'<text class="of-values" x="{_LEFT - 8}" y="{y(value):.1f}">{value:,.10g}</text>'
+        )
+    for step in _ticks(0, max(*steps, 1)):
+        marks.append(
+            f'<text class="of-steps" x="{x(step):.1f}" y="{_HEIGHT - 6}">{step:,.10g}</text>'
+        )
+    legend = []
+    for number, (name, points) in enumerate(lines.items()):
+        path = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in points)
+        marks.append(f'<polyline class="line line-{number}" points="{path}"/>')
+        step, value = min(points, key=lambda p: p[1]) if mark_lowest else points[-1]
+        which = "lowest" if mark_lowest else "last"
+        told = f"{which} {value:.4g} at step {step:,}"
+        marks.append(
+            f'<circle class="dot line-{number}" cx="{x(step):.1f}" cy="{y(value):.1f}" r="4">'
+            f"<title>{html.escape(name)}: {told}</title></circle>"
+        )
+        legend.append(f'<li class="line-{number}"><b>{html.escape(name)}</b> {told}</li>')
+    scale = ", logarithmic" if logarithmic else ""
+    return (
+        f'<figure class="chart"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
+        f'aria-label="{html.escape(title)} over steps">{"".join(marks)}</svg>'
+        f"<figcaption><p>{html.escape(title)} over training steps{scale}</p>"
+        f"<ul>{''.join(legend)}</ul></figcaption></figure>"
+    )
+
+
+def _thinned(points: Points) -> Points:
+    """Every n-th point, with the last and the lowest."""
+    stride = math.ceil(len(points) / _MOST_POINTS)
+    lowest = min(range(len(points)), key=lambda i: points[i][1])
+    kept = {*range(0, len(points), stride), lowest, len(points) - 1}
+    return [points[i] for i in sorted(kept)]
+
+
+def _axis(
+    low: float, high: float, begin: float, end: float, logarithmic: bool = False
+) -> Callable[[float], float]:
+    """The place of a value between `begin` and `end`."""
+    by = math.log if logarithmic else float
+    low, high = by(low), by(high)
+    return lambda value: begin + (end - begin) * ((by(value) - low) / (high - low or 1.0))
+
+
+def _ticks(low: float, high: float, logarithmic: bool = False) -> list[float]:
+    """A few round values from `low` to `high`."""
+    if logarithmic:
+        powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        for digits in ((1, 2, 5), (1,)):
+            ticks = [d * 10.0**power for power in powers for d in digits]
+            ticks = [tick for tick in ticks if low <= tick <= high]
+            if len(ticks) <= _MOST_TICKS:
+                break
+        return ticks[:: math.ceil(len(ticks) / _MOST_TICKS)]
+    if high == low:
+        return [low]
+    rough = (high - low) / 5
+    size = 10.0 ** math.floor(math.log10(rough))
+    step = next(d * size for d in (1, 2, 5, 10) if d * size >= rough)
+    return [n * step for n in range(math.ceil(low / step), math.floor(high / step) + 1)]
