@@ -68,8 +68,10 @@ def test_images_become_features_and_bad_ones_are_reported(prepare, photos, tmp_p
     assert batch["ids"].numpy().tolist() == [b"6.jpg", b"8.jpg", b"9.jpg"]
     assert batch["images"].numpy()[0] == (photos / "6.jpg").read_bytes()
     assert batch["captions"].to_list()[2] == []
+    (output / ".work").mkdir()
     other = prepare(*arguments, "--seed", 1)
     assert other.code == 1 and "holds another dataset" in other.error
+    assert not (output / ".work").exists()
     again = prepare(*arguments)
     assert again.code == 0 and "holds this dataset already" in again.err
     strict = prepare(*arguments[:5], tmp_path / "strict", "--strict")
@@ -114,6 +116,21 @@ def test_a_killed_run_is_not_whole_and_the_same_command_finishes_it(prepare, pho
     assert not list(output.glob("*.partial")) and not (output / ".work").exists()
     kept = [path for path, when in finished.items() if path.stat().st_mtime_ns == when]
     assert len(kept) >= len(finished) - 1  # at most the shard whose report was not yet written
+
+
+def test_the_demo_is_not_drawn_into_another_dataset(prepare, photos, features, tmp_path):
+    output = tmp_path / "data"
+    done = prepare("--dataset", "jsonl", "--source", photos, *features, "--output", output)
+    assert done.code == 0, done.err
+    refused = prepare("--dataset", "demo", "--output", output)
+    assert refused.code == 1 and "holds another dataset" in refused.error
+    assert "Drawing" not in refused.err and not (output / ".work").exists()
+    (output / "dataset.json").unlink()
+    (output / ".work").mkdir()
+    (output / ".work" / "request").write_text("of photos")
+    refused = prepare("--dataset", "demo", "--output", output)
+    assert refused.code == 1 and "a part of another dataset" in refused.error
+    assert os.listdir(output / ".work") == ["request"]
 
 
 BAD = {

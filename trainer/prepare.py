@@ -51,6 +51,9 @@ _STRICT = flags.DEFINE_bool("strict", False, "Fail where the dataset has any pro
 _REQUIRE_GPU = flags.DEFINE_bool("require_gpu", False, "Fail where there is no GPU.")
 
 _WORK = ".work"
+_REQUEST = "request"
+_OTHER_DATASET = "--output {} holds another dataset: choose another folder."
+_PART_OF_OTHER = "--output {} holds a part of another dataset: delete it or choose another."
 
 
 class WriteShard(beam.DoFn):
@@ -91,7 +94,7 @@ def main(beam_flags: list[str]) -> None:
     problems = Problems()
     source = _SOURCE.value or tf.io.gfile.join(work, "source")
     if _DATASET.value == "demo":
-        _refuse_foreign(_OUTPUT.value)
+        _refuse_to_draw(_OUTPUT.value, work, source)
         logging.info("Drawing the demo in %s", source)
         demo.write(source, _SEED.value)
     listing = readers.read_dataset(_DATASET.value, source, problems, _SEED.value)
@@ -118,8 +121,6 @@ def main(beam_flags: list[str]) -> None:
     fingerprint = _fingerprint(listing, description, stores, table)
     if _is_finished(_OUTPUT.value, work, fingerprint):
         logging.info("%s holds this dataset already.", _OUTPUT.value)
-        if tf.io.gfile.exists(work):
-            tf.io.gfile.rmtree(work)
         return _say_next()
 
     plan = shards.plan(listing, _OUTPUT.value, work, _IMAGES_PER_SHARD.value, _SEED.value, table)
@@ -214,23 +215,34 @@ def _fingerprint(
 
 def _is_finished(output: str, work: str, fingerprint: str) -> bool:
     """Claims the output folder; refuses one that holds anything but this very dataset."""
-    request = tf.io.gfile.join(work, "request")
+    request = tf.io.gfile.join(work, _REQUEST)
     if tf.io.gfile.exists(tf.io.gfile.join(output, schema.DATASET_FILE)):
+        if tf.io.gfile.exists(work):
+            tf.io.gfile.rmtree(work)
         if records.DatasetInfo.load(output).fingerprint == fingerprint:
             return True
-        raise ValueError(f"--output {output} holds another dataset: choose another folder.")
+        raise ValueError(_OTHER_DATASET.format(output))
     if tf.io.gfile.exists(request):
         with tf.io.gfile.GFile(request) as file:
             if file.read() == fingerprint:
                 logging.info("Finishing the dataset that %s holds in part.", output)
                 return False
-        raise ValueError(
-            f"--output {output} holds a part of another dataset: delete it or choose another."
-        )
+        raise ValueError(_PART_OF_OTHER.format(output))
     _refuse_foreign(output)
     tf.io.gfile.makedirs(work)
     files.write_whole(request, fingerprint)
     return False
+
+
+def _refuse_to_draw(output: str, work: str, source: str) -> None:
+    """Refuses a folder of another dataset before the demo is drawn, which takes a while."""
+    _refuse_foreign(output)
+    request = tf.io.gfile.join(work, _REQUEST)
+    if tf.io.gfile.exists(tf.io.gfile.join(output, schema.DATASET_FILE)):
+        if records.DatasetInfo.load(output).dataset != "demo":
+            raise ValueError(_OTHER_DATASET.format(output))
+    elif not _SOURCE.value and not tf.io.gfile.exists(source) and tf.io.gfile.exists(request):
+        raise ValueError(_PART_OF_OTHER.format(output))  # a demo is drawn before its request
 
 
 def _refuse_foreign(output: str) -> None:
