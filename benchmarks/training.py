@@ -20,6 +20,7 @@ from mrnn_tf import run, schema
 from mrnn_tf.config import ModelConfig, RunConfig, TrainConfig
 from trainer import optimization
 from trainer.loops import Trainer
+from trainer.objectives import Likelihood
 
 _BATCHES = flags.DEFINE_list("batches", ["64", "128", "256", "512"], "Batch sizes to try.")
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Rounds of each; the best counts.")
@@ -71,7 +72,9 @@ def _ours(batch_size: int, vocabulary: int) -> Callable[[], None]:
     optimizer.build(variables)
     dataset = tf.data.Dataset.from_tensors(batch).repeat()
     step = tf.Variable(0, dtype=tf.int64)
-    trainer = Trainer(network, [optimizer], config, tf.distribute.get_strategy(), 1, step, dataset)
+    trainer = Trainer(
+        network, Likelihood(), [optimizer], config, tf.distribute.get_strategy(), 1, step, dataset
+    )
     few = tf.constant(2)
     return lambda: trainer.train(few) and None
 

@@ -21,6 +21,7 @@ CELLS = ("mrnn", "elman", "gru", "lstm")
 ACTIVATIONS = ("relu", "sigmoid", "scaled_tanh")
 OPTIMIZERS = ("adam", "sgd")
 SCHEDULES = ("constant", "cosine", "authors")
+OBJECTIVES = ("likelihood", "cider")
 
 
 def field(
@@ -111,6 +112,11 @@ class ModelConfig(Config):
 class TrainConfig(Config):
     """How the network is trained."""
 
+    objective: str = field(
+        "likelihood", "the paper's cost, or the CIDEr-D of drawn captions", choices=OBJECTIVES
+    )
+    samples: int = field(5, "captions drawn for an image by the objective cider", at_least=2)
+    initial_run: str = field("", "run directory whose best weights training begins with")
     epochs: float = field(20.0, "passes over the training captions", at_least=0.0)
     batch_size: int = field(128, "captions in a batch, over all devices and workers", at_least=1)
     optimizer: str = field("adam", "how gradients are applied", choices=OPTIMIZERS)

@@ -2,7 +2,7 @@ import pytest
 import tensorflow as tf
 
 from mrnn_tf.run import checkpoint_steps
-from trainer.checkpoints import Checkpoints
+from trainer.checkpoints import SCRATCH, Checkpoints
 
 
 class Worker:
@@ -47,6 +47,31 @@ def test_two_steps_are_kept(tmp_path):
     assert steps(tmp_path, "model") == steps(tmp_path, "iterator-0") == [2, 3]
 
 
+def test_what_a_kill_left_in_part_goes(tmp_path):
+    alone = Worker(tmp_path, workers=1)
+    alone.save(2), alone.save(3)
+    whole = sorted(path.name for path in tmp_path.iterdir())
+    (tmp_path / "model-00000001.data-00000-of-00001").touch()
+    (tmp_path / "iterator-0-00000004.index").touch()
+    (tmp_path / "model-00000004_temp").mkdir()
+    (tmp_path / "model-00000004_temp" / "part-00000-of-00001.index").touch()
+    assert Worker(tmp_path, workers=1).checkpoints.restore().endswith("model-00000003")
+    assert sorted(path.name for path in tmp_path.iterdir()) == whole
+
+
+def test_only_the_chief_leaves_its_state(tmp_path):
+    other = Worker(tmp_path, 1)
+    assert other.checkpoints.restore() is None
+    for step in (1, 2, 3):
+        other.save(step)
+        other.checkpoints.save_best(step)
+    assert {path.name[:19] for path in tmp_path.iterdir()} == {
+        "iterator-1-00000002",
+        "iterator-1-00000003",
+    }
+    assert steps(SCRATCH, "model") == [2, 3] and steps(SCRATCH, "best") == [3]
+
+
 def test_a_first_save_that_was_cut_short_is_a_new_run(tmp_path):
     Worker(tmp_path, 0).save(5)
     again = Worker(tmp_path, 0)
@@ -60,6 +85,9 @@ def test_another_number_of_workers_is_refused(tmp_path):
     with pytest.raises(ValueError, match="none of 2 workers"):
         Worker(tmp_path, workers=2).checkpoints.restore()
     assert steps(tmp_path, "model") == [10, 20]
+    Worker(tmp_path, worker=1).save(20)
+    with pytest.raises(ValueError, match="none of 1 workers"):
+        Worker(tmp_path, workers=1).checkpoints.restore()
 
 
 def test_a_checkpoint_of_another_run_is_refused(tmp_path):

@@ -14,7 +14,7 @@ from mrnn_tf.config import ModelConfig, TrainConfig
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.model import loss
 from mrnn_tf.vision import encoders
-from trainer import train
+from trainer import curves, train
 
 STILL = {"dropout_embedding": 0.0, "dropout_recurrent": 0.0, "dropout_multimodal": 0.0}
 MODEL = ModelConfig(embedding_1=6, embedding_2=8, recurrent=8, multimodal=10, **STILL)
@@ -152,3 +152,30 @@ def test_the_encoder_is_trained_with_the_model(photos, tiny_data, tmp_path):
     assert trained.network.features(batch).shape == (4, 1280)
     with pytest.raises(ValueError, match="holds features only"):
         trained.source(tiny_data, "train")
+
+
+def test_training_on_cider_goes_on_from_a_run_and_raises_it(tiny_data, tiny_job, tmp_path):
+    model = run.load_config(tiny_job).model
+    changes = {
+        "objective": "cider",
+        "initial_run": tiny_job,
+        "batch_size": 24,
+        "samples": 4,
+        "l2": 0.0,
+        "learning_rate": 0.01,
+        "epochs": 12.0,
+        "evaluate_epochs": 4.0,
+    }
+    result = go(tiny_data, tmp_path / "one", model=model, **changes)
+    assert result.finished and result.step == 12 * 24 * 4 // 24
+    rewards = curves.scalar(f"{tmp_path}/one/job/logs/train", "reward")
+    assert rewards[-1][1] > rewards[0][1] + 0.2
+    ciders = dict(curves.scalar(f"{tmp_path}/one/job/logs/val", "cider"))
+    best = run.Run.load(f"{tmp_path}/one/job")
+    assert ciders[best.step] == max(ciders.values())
+
+    other = dataclasses.replace(model, multimodal=30)
+    with pytest.raises(ValueError, match=r"--initial_run .* model.multimodal is 24 there"):
+        go(tiny_data, tmp_path / "three", model=other, **changes)
+    with pytest.raises(ValueError, match="--batch_size 18 must be a multiple of 4"):
+        go(tiny_data, tmp_path / "four", model=model, **(changes | {"batch_size": 18}))

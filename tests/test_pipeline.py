@@ -156,3 +156,34 @@ def test_a_split_without_captions_and_a_store_that_is_not_there_are_refused(tmp_
         pipeline.evaluation_batches(source, 4)
     with pytest.raises(ValueError, match="holds features but no images: prepare it with --store"):
         pipeline.Source(directory, "test", vocabulary, stores="images")
+
+
+def test_shuffled_images_cover_an_epoch_resume_and_are_shared(source, tmp_path):
+    def begin(**options):
+        return iter(pipeline.training_images(source, 4, seed=3, deterministic=True, **options))
+
+    def ids(iterator, batches):
+        return [batch["ids"].numpy().tolist() for batch in itertools.islice(iterator, batches)]
+
+    iterator = begin()
+    epochs = [list(itertools.chain(*ids(iterator, 6))) for _ in range(2)]
+    assert epochs[0] != epochs[1]
+    assert sorted(epochs[0]) == sorted(epochs[1])
+    assert len(set(epochs[0])) == 24
+    path = tf.train.Checkpoint(iterator=iterator).write(str(tmp_path / "it"))
+    expected = ids(iterator, 10)
+    resumed = begin()
+    tf.train.Checkpoint(iterator=resumed).read(path).assert_consumed()
+    assert ids(resumed, 10) == expected
+    [whole], [odd] = ids(begin(), 1), ids(begin(workers=2, worker=1), 1)
+    assert odd == whole[1::2]
+    batch = next(begin())
+    assert batch["captions"].shape == (4, 3) and batch["captions"].dtype == tf.string
+    with pytest.raises(ValueError, match="multiple of 3 workers"):
+        pipeline.training_images(source, 4, seed=0, workers=3)
+
+
+def test_captions_come_image_by_image(tiny_data):
+    captions = list(pipeline.captions(tiny_data, "val"))
+    assert len(captions) == 12
+    assert tiny.captions_of(0, 0) in captions

@@ -3,9 +3,9 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from mrnn_tf import config, run
+from mrnn_tf import config, run, text
 from mrnn_tf.config import ModelConfig, RunConfig, TrainConfig
-from mrnn_tf.data import records
+from mrnn_tf.data import pipeline, records
 
 SMALL = {"embedding_1": 3, "embedding_2": 4, "recurrent": 4, "multimodal": 5}
 
@@ -68,3 +68,18 @@ def test_only_whole_checkpoints_count(tmp_path):
 
 def test_records_know_their_encoder(tiny_data):
     assert records.DatasetInfo.load(tiny_data).identity == tiny.IDENTITY
+
+
+def test_no_image_is_the_mean_one_or_the_learned_one(tiny_data):
+    network = run.build(run_config())
+    vocabulary = text.Vocabulary.load(f"{tiny_data}/vocabulary.txt")
+    source = pipeline.Source(tiny_data, "train", vocabulary)
+    network.take_mean(source)
+    features = np.concatenate([batch["features"] for batch in network.images(source, 7)])
+    np.testing.assert_allclose(network.mean_features, features.mean(0), rtol=1e-5)
+    expected = network.model.project_image(features.mean(0, keepdims=True))["multimodal"]
+    np.testing.assert_allclose(network.blank(3)["multimodal"], np.repeat(expected, 3, 0), rtol=1e-4)
+    learned = run.build(run_config(image_dropout=0.1))
+    np.testing.assert_array_equal(
+        learned.blank(2)["multimodal"], learned.model.null_image(2)["multimodal"]
+    )

@@ -62,13 +62,11 @@ class Board:
             return
         _write_scalars(self._train, step, measured)
         self._bar.update(step - self._bar.n)
-        self._bar.set_postfix_str(f"perplexity {measured['perplexity']:.2f}")
+        name, value = next(iter(measured.items()))  # what the objective tells first
+        self._bar.set_postfix_str(f"{name} {value:.3g}")
         if not sys.stderr.isatty():
             logging.info(
-                "step %d  perplexity %.2f  %.0f words/s",
-                step,
-                measured["perplexity"],
-                measured["words_per_second"],
+                "step %d  %s %.4g  %.0f words/s", step, name, value, measured["words_per_second"]
             )
 
     def evaluation(self, step: int, measured: dict[str, float], is_best: bool) -> None:
@@ -80,6 +78,7 @@ class Board:
             tf.summary.text("captions", self._table())
         self._bar.write(
             f"step {step}: validation perplexity {measured['perplexity']:.3f}"
+            f"{', CIDEr {:.3f}'.format(measured['cider']) if 'cider' in measured else ''}"
             f"{' (best)' if is_best else ''}",
             file=sys.stderr,
         )

@@ -7,7 +7,9 @@ import tensorflow as tf
 
 from mrnn_tf import decode, schema
 from mrnn_tf.data import pipeline
-from mrnn_tf.run import Run
+from mrnn_tf.metrics import captions as metrics
+from mrnn_tf.run import Network, Run
+from mrnn_tf.text import Vocabulary
 
 GREEDY = "greedy"
 
@@ -105,6 +107,27 @@ def caption_images(
                 )
             )
     return captioned
+
+
+def greedy_scores(
+    network: Network, vocabulary: Vocabulary, source: pipeline.Source, batch_size: int = 64
+) -> dict[str, float]:
+    """CIDEr and BLEU-4 of the greedy captions of a split."""
+
+    @tf.function
+    def search(batch):
+        image = network.model.project_image(network.features(batch))
+        return decode.greedy(*decode.begin(network.model, image)).ids[:, 0]
+
+    references, results = {}, {}
+    for batch in network.images(source, batch_size):
+        sentences = vocabulary.sentences(search(batch)).numpy()
+        rows = zip(batch["ids"].numpy(), sentences, batch["captions"].to_list(), strict=True)
+        for image_id, sentence, captions in rows:
+            results[image_id.decode()] = sentence.decode()
+            references[image_id.decode()] = [text.decode(errors="replace") for text in captions]
+    found = metrics.evaluate(references, results, meteor=False).overall
+    return {name: found[name] for name in ("cider", "bleu_4")}
 
 
 def _texts(run: Run, ids: tf.Tensor) -> list[list[str]]:

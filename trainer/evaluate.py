@@ -13,6 +13,7 @@ the empty caption.
 """
 
 import dataclasses
+import itertools
 import math
 
 import tensorflow as tf
@@ -119,7 +120,8 @@ def _score(
     training = None
     reference_data = _REFERENCE_DATA.value or source.directory
     if schema.TRAIN in records.DatasetInfo.load(reference_data).splits:
-        training = list(pipeline.captions(reference_data, schema.TRAIN))
+        training = itertools.chain.from_iterable(pipeline.captions(reference_data, schema.TRAIN))
+        training = list(training)
     scores, best = {}, beam_row(decoding.beam)
     for row in decoding.rows:
         found = metrics.evaluate(

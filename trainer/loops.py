@@ -7,20 +7,23 @@ import tensorflow as tf
 
 from mrnn_tf import schema
 from mrnn_tf.model import loss
+from trainer.objectives import Terms
 
 
 class Trainer(orbit.StandardTrainer):
-    """Steps of training: the paper's cost over the global batch, its gradient, the update."""
+    """Steps of training: the objective over the global batch, its gradient, the update."""
 
-    def __init__(self, network, optimizers, config, strategy, workers, step, dataset):
+    def __init__(self, network, objective, optimizers, config, strategy, workers, step, dataset):
         super().__init__(dataset)
-        self._network, self._optimizers, self._config = network, optimizers, config
+        self._network, self._objective = network, objective
+        self._optimizers, self._config = optimizers, config
         self._strategy, self._step = strategy, step
         self._devices = strategy.num_replicas_in_sync // workers
         self._train_iter = iter(dataset)
         with strategy.scope():
-            self._bits = tf.Variable(0.0, dtype=tf.float64)
-            self._words = tf.Variable(0.0, dtype=tf.float64)
+            self._total, self._count, self._words = (
+                tf.Variable(0.0, dtype=tf.float64) for _ in range(3)
+            )
             self._norm = tf.Variable(0.0)
             self._failed = tf.Variable(-1, dtype=tf.int64)
         self._replica_step = tf.function(self._cost_and_update, jit_compile=config.jit_compile)
@@ -46,28 +49,29 @@ class Trainer(orbit.StandardTrainer):
 
     def train_loop_begin(self):
         self._began = time.monotonic()
-        self._bits.assign(0.0)
-        self._words.assign(0.0)
+        for sum_ in (self._total, self._count, self._words):
+            sum_.assign(0.0)
 
     def train_step(self, iterator):
         batch = next(iterator)
         results = self._strategy.run(self._replica_step, args=(batch,))
-        bits, words, norm = (self._strategy.experimental_local_results(r)[0] for r in results)
-        self._bits.assign_add(tf.cast(bits, tf.float64))
-        self._words.assign_add(tf.cast(words, tf.float64))
+        terms, norm = tf.nest.map_structure(
+            lambda each: self._strategy.experimental_local_results(each)[0], results
+        )
+        self._total.assign_add(tf.cast(terms.total, tf.float64))
+        self._count.assign_add(tf.cast(terms.count, tf.float64))
+        self._words.assign_add(tf.cast(terms.words, tf.float64))
         self._norm.assign(norm)
-        ok = tf.math.is_finite(bits) & tf.math.is_finite(norm) | (self._failed >= 0)
+        ok = tf.math.is_finite(terms.cost) & tf.math.is_finite(norm) | (self._failed >= 0)
         self._failed.assign(tf.where(ok, self._failed.read_value(), self._step + 1))
         self._step.assign_add(1)
 
     def train_loop_end(self):
-        bits, words = float(self._bits.numpy()), float(self._words.numpy())
         return {
-            "cost": bits / words,
-            "perplexity": min(loss.perplexity(min(bits / words, 1e3), 1.0), 1e30),
+            **self._objective.measured(float(self._total.numpy()) / float(self._count.numpy())),
             "learning_rate": float(self._optimizers[0].learning_rate),
             "gradient_norm": float(self._norm.numpy()),
-            "words_per_second": words / (time.monotonic() - self._began),
+            "words_per_second": float(self._words.numpy()) / (time.monotonic() - self._began),
         }
 
     def _cost_and_update(self, batch):
@@ -78,12 +82,9 @@ class Trainer(orbit.StandardTrainer):
             batch = {name: value[mine :: self._devices] for name, value in batch.items()}
         everybody = tf.distribute.ReduceOp.SUM
         with tf.GradientTape() as tape:
-            logits = self._network.logits(batch, training=True)
-            bits, words = loss.word_costs(
-                logits, batch[schema.TARGET_IDS], self._config.label_smoothing
-            )
-            all_words = replica.all_reduce(everybody, words) if replicas > 1 else words
-            cost = bits / all_words  # Eq. 6: over the words of the global batch
+            terms = self._objective.terms(self._network, batch, self._step)
+            words = replica.all_reduce(everybody, terms.words) if replicas > 1 else terms.words
+            cost = terms.cost / words  # Eq. 6: over the words of the global batch
             if self._config.l2:
                 cost += self._config.l2 * loss.l2(self._network.model) / replicas
         parts = self._network.trainable_parts()
@@ -92,7 +93,7 @@ class Trainer(orbit.StandardTrainer):
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         if replicas > 1:
             gradients = replica.all_reduce(everybody, gradients)
-            bits = replica.all_reduce(everybody, bits)
+            terms = Terms(*(replica.all_reduce(everybody, each) for each in terms))
         norm = tf.linalg.global_norm(gradients)
         scale = 1.0
         if self._config.clip_norm:
@@ -102,7 +103,7 @@ class Trainer(orbit.StandardTrainer):
         for optimizer, part in zip(self._optimizers, parts, strict=True):
             optimizer.apply(gradients[: len(part)], part)
             gradients = gradients[len(part) :]
-        return bits, all_words, norm
+        return terms, norm
 
 
 class Evaluator(orbit.StandardEvaluator):

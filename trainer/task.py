@@ -52,7 +52,12 @@ flags.DEFINE_alias("job-dir", "job_dir")
 
 def define_config_flags() -> None:
     """Makes every field of the configuration a flag; unset ones leave the preset alone."""
-    define = {int: flags.DEFINE_integer, float: flags.DEFINE_float, bool: flags.DEFINE_bool}
+    define = {
+        int: flags.DEFINE_integer,
+        float: flags.DEFINE_float,
+        bool: flags.DEFINE_bool,
+        str: flags.DEFINE_string,
+    }
     for config in (ModelConfig, TrainConfig):
         for each in dataclasses.fields(config):
             help_text = f"{each.metadata['help']}; default {each.default!r} or the preset's"

@@ -27,8 +27,10 @@ from mrnn_tf.data import pipeline, records
 from mrnn_tf.text import Vocabulary
 from trainer import optimization
 from trainer.board import Board
+from trainer.captioning import greedy_scores
 from trainer.checkpoints import Checkpoints
 from trainer.loops import Evaluator, Trainer
+from trainer.objectives import ExpectedCider, Likelihood
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +48,11 @@ class Places:
     def is_chief(self) -> bool:
         return self.worker == 0
 
+    @property
+    def claimed(self) -> dict[str, str]:
+        """The directories that are one run's alone, by flag; checkpoints may lie elsewhere."""
+        return {"--job_dir": self.job_dir, "--checkpoint_dir": self.checkpoint_dir}
+
 
 class Progress(tf.Module):
     """How far a run is; saved with the weights."""
@@ -55,13 +62,22 @@ class Progress(tf.Module):
         self.step = step
         self.best_perplexity = tf.Variable(math.inf, dtype=tf.float64)
         self.best_without_unknown = tf.Variable(math.inf, dtype=tf.float64)
+        self.best_cider = tf.Variable(0.0, dtype=tf.float64)
         self.best_step = tf.Variable(0, dtype=tf.int64)
         self.worse_evaluations = tf.Variable(0, dtype=tf.int64)
 
     def note(self, measured: dict[str, float]) -> bool:
-        """Takes an evaluation in; tells whether it is the best so far."""
-        if measured["perplexity"] < self.best_perplexity.numpy():
+        """Takes an evaluation in; tells whether it is the best so far.
+
+        The best has the lowest perplexity, or the highest CIDEr where that is measured.
+        """
+        cider = measured.get("cider", 0.0)
+        better = measured["perplexity"] < self.best_perplexity.numpy()
+        if "cider" in measured:
+            better = cider > self.best_cider.numpy()
+        if better:
             self.best_perplexity.assign(measured["perplexity"])
+            self.best_cider.assign(cider)
             self.best_without_unknown.assign(measured["perplexity_without_unknown"])
             self.best_step.assign(self.step)
             self.worse_evaluations.assign(0)
@@ -97,7 +113,8 @@ def train(
     # 1. The data.
     info = records.DatasetInfo.load(places.data)
     run_config = plan(model, config, places.data, info)
-    vocabulary = claim(places, run_config)
+    vocabulary = load_vocabulary(places.data, run_config)
+    refuse_other_run(places, run_config)
     stores = "images" if config.finetune_encoder else "features"
     source = pipeline.Source(places.data, schema.TRAIN, vocabulary, stores)
     captions = trained_captions(source, config)
@@ -105,9 +122,11 @@ def train(
     steps = max(1, round(config.epochs * epoch))
     due = max(1, round(config.evaluate_epochs * epoch))  # steps between two evaluations
     replicas = strategy.num_replicas_in_sync
-    if config.batch_size % replicas:
+    together = replicas * (config.samples if config.objective == "cider" else 1)
+    if config.batch_size % together:
         raise ValueError(
-            f"--batch_size {config.batch_size} must be a multiple of {replicas} devices."
+            f"--batch_size {config.batch_size} must be a multiple of {together}: {replicas} devices"
+            f"{f' by {config.samples} samples' if together > replicas else ''}."
         )
 
     # 2. The network.
@@ -127,18 +146,10 @@ def train(
         progress = Progress(step)
 
     # 3. The input.
-    dataset = pipeline.training_batches(
-        source,
-        config.batch_size,
-        config.seed,
-        config.max_words,
-        config.shuffle_buffer,
-        places.workers,
-        places.worker,
-        config.deterministic,
-    )
+    objective, dataset = objective_and_batches(source, config, places)
     trainer = Trainer(
         network,
+        objective,
         optimizers,
         config,
         strategy,
@@ -163,6 +174,8 @@ def train(
         logging.info("Resuming from %s", resumed)
     else:
         network.take_mean(source)
+        if config.initial_run:
+            begin_with(network, run_config, vocabulary)
     if places.is_chief and not resumed:
         logging.info(
             "%s parameters, %s captions, %d steps of %d captions",
@@ -171,6 +184,8 @@ def train(
             steps,
             config.batch_size,
         )
+    if places.is_chief:
+        claim(places, run_config, vocabulary)  # nothing can be refused any more
     board = Board(
         places.tensorboard_dir,
         run_config,
@@ -203,6 +218,8 @@ def train(
             if network.encoder:
                 network.take_mean(source)
             measured = evaluator.evaluate(tf.constant(-1))
+            if config.objective == "cider":
+                measured |= greedy_scores(network, vocabulary, validation)
             is_best = progress.note(measured)
             if is_best:
                 checkpoints.save_best(target)
@@ -243,33 +260,90 @@ def plan(
     )
 
 
-def claim(places: Places, config: RunConfig) -> Vocabulary:
-    """Makes the run directory, or checks that it is this run's; returns the vocabulary."""
-    vocabulary = Vocabulary.load(tf.io.gfile.join(places.data, schema.VOCABULARY_FILE))
+def objective_and_batches(
+    source: pipeline.Source, config: TrainConfig, places: Places
+) -> tuple[Likelihood | ExpectedCider, tf.data.Dataset]:
+    """What the run makes smaller, and the batches that it does so with."""
+    share = {
+        "seed": config.seed,
+        "workers": places.workers,
+        "worker": places.worker,
+        "deterministic": config.deterministic,
+    }
+    if config.objective == "cider":
+        corpus = pipeline.captions(source.directory, source.split)
+        objective = ExpectedCider(corpus, source.vocabulary, config.samples, config.seed)
+        images = config.batch_size // config.samples
+        return objective, pipeline.training_images(source, images, **share)
+    return Likelihood(config.label_smoothing), pipeline.training_batches(
+        source,
+        config.batch_size,
+        max_words=config.max_words,
+        shuffle_buffer=config.shuffle_buffer,
+        **share,
+    )
+
+
+def begin_with(network: run.Network, config: RunConfig, vocabulary: Vocabulary) -> None:
+    """Takes the best weights of the initial run, which must be of the same network."""
+    job_dir = config.train.initial_run
+    before = run.Run.load(job_dir)
+    dropout = {k: v for k, v in config.model.to_dict().items() if k.startswith("dropout")}
+    theirs = dataclasses.replace(
+        before.config,
+        model=dataclasses.replace(before.config.model, **dropout),  # changes no weight
+        train=config.train,
+        dataset=config.dataset,
+    )
+    difference = theirs.difference(config)
+    if difference or before.vocabulary.words != vocabulary.words:
+        raise ValueError(
+            f"--initial_run {job_dir} cannot begin this run: "
+            f"{difference or 'its vocabulary has other words'}."
+        )
+    for mine, other in zip(network.model.weights, before.network.model.weights, strict=True):
+        mine.assign(other)
+
+
+def load_vocabulary(data: str, config: RunConfig) -> Vocabulary:
+    """The vocabulary of the training data; refuses one of another size than the data says."""
+    vocabulary = Vocabulary.load(tf.io.gfile.join(data, schema.VOCABULARY_FILE))
     if len(vocabulary) != config.vocabulary_size:
         raise ValueError(
-            f"--data {places.data}: {schema.VOCABULARY_FILE} has {len(vocabulary)} words, but "
+            f"--data {data}: {schema.VOCABULARY_FILE} has {len(vocabulary)} words, but "
             f"{schema.DATASET_FILE} says {config.vocabulary_size}."
         )
-    there = run.load_config(places.job_dir)
-    if there is not None:
-        if difference := there.difference(config):
-            raise ValueError(
-                f"--job_dir {places.job_dir} holds another run: {difference}. Choose another."
-            )
-    elif places.is_chief:
+    return vocabulary
+
+
+def refuse_other_run(places: Places, config: RunConfig) -> None:
+    """Refuses directories that hold a run of another configuration."""
+    for flag, directory in places.claimed.items():
+        there = run.load_config(directory)
+        if there and (difference := there.difference(config)):
+            raise ValueError(f"{flag} {directory} holds another run: {difference}. Choose another.")
+
+
+def claim(places: Places, config: RunConfig, vocabulary: Vocabulary) -> None:
+    """Makes the run's directories its own, unless they are already."""
+    for flag, directory in places.claimed.items():
+        path = tf.io.gfile.join(directory, schema.CONFIG_FILE)
+        if tf.io.gfile.exists(path):
+            continue
         try:
-            tf.io.gfile.makedirs(places.job_dir)
-            vocabulary.save(tf.io.gfile.join(places.job_dir, schema.VOCABULARY_FILE))
-            files.write_json(tf.io.gfile.join(places.job_dir, schema.CONFIG_FILE), config.to_dict())
+            tf.io.gfile.makedirs(directory)
+            if directory == places.job_dir:
+                vocabulary.save(tf.io.gfile.join(directory, schema.VOCABULARY_FILE))
+            files.write_json(path, config.to_dict())
         except (OSError, tf.errors.OpError) as error:
             reason = getattr(error, "message", None) or error
-            raise ValueError(f"--job_dir {places.job_dir} cannot be written: {reason}") from None
-    return vocabulary
+            raise ValueError(f"{flag} {directory} cannot be written: {reason}") from None
 
 
 def trained_captions(source: pipeline.Source, config: TrainConfig) -> int:
     """How many captions an epoch has; says how many are left out for their length."""
+    if config.objective == "cider":
+        return source.info.splits[source.split].images * config.samples
     total = source.info.splits[source.split].captions
     long = pipeline.count_long(source, config.max_words)
     if long:

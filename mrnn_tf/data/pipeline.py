@@ -87,6 +87,44 @@ def training_batches(
     return _with_options(dataset.prefetch(tf.data.AUTOTUNE), deterministic)
 
 
+def training_images(
+    source: Source,
+    batch_size: int,
+    seed: int,
+    shuffle_buffer: int = 1024,
+    workers: int = 1,
+    worker: int = 0,
+    deterministic: bool = False,
+) -> tf.data.Dataset:
+    """Endless shuffled batches of images with captions: `{ids, features or images, captions}`.
+
+    The raw captions [B, C] are padded with the empty text. Workers share batches as for
+    `training_batches`.
+    """
+    if batch_size % workers:
+        raise ValueError(f"batch_size {batch_size} must be a multiple of {workers} workers.")
+    deterministic = deterministic or workers > 1
+    info = source.info
+    paths = tf.constant(_captioned_shards(source, info))
+
+    def dense(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        image = _image_part(serialized, source, info)
+        return {**image, "captions": image["captions"].to_tensor()}
+
+    def epoch(number: tf.Tensor) -> tf.data.Dataset:
+        seeds = tf.stack([tf.constant(seed, tf.int64), number])
+        order = tf.argsort(tf.random.stateless_uniform(tf.shape(paths), seeds))
+        chosen = tf.random.stateless_uniform([], seeds, None, None, tf.int64)
+        serialized = _records(tf.gather(paths, order), deterministic)
+        return serialized.shuffle(shuffle_buffer, seed=chosen, reshuffle_each_iteration=False)
+
+    dataset = tf.data.Dataset.counter().flat_map(epoch).batch(batch_size, drop_remainder=True)
+    dataset = dataset.map(dense, tf.data.AUTOTUNE)
+    if workers > 1:
+        dataset = dataset.map(lambda batch: {k: v[worker::workers] for k, v in batch.items()})
+    return _with_options(dataset.prefetch(tf.data.AUTOTUNE), deterministic)
+
+
 def evaluation_batches(source: Source, batch_size: int) -> tf.data.Dataset:
     """Every caption of a split once, whole, in an order that never changes."""
     dataset = _bucketed(_all_captions(source), batch_size, drop_remainder=False)
@@ -100,13 +138,13 @@ def image_batches(source: Source, batch_size: int) -> tf.data.Dataset:
     return dataset.map(lambda some: _image_part(some, source, info), tf.data.AUTOTUNE).prefetch(2)
 
 
-def captions(directory: str, split: str) -> Iterator[str]:
-    """Every raw caption of a split."""
+def captions(directory: str, split: str) -> Iterator[list[str]]:
+    """The raw captions of every image of a split."""
     info = records.DatasetInfo.load(directory)
     dataset = tf.data.TFRecordDataset(info.shards(directory, split)).batch(_RECORDS_AT_ONCE)
     for serialized in dataset:
-        texts = records.parse(serialized, info, stores=())[schema.CAPTION_TEXT].flat_values
-        yield from (text.decode(errors="replace") for text in texts.numpy())
+        for texts in records.parse(serialized, info, stores=())[schema.CAPTION_TEXT].to_list():
+            yield [text.decode(errors="replace") for text in texts]
 
 
 def count_long(source: Source, max_words: int) -> int:
@@ -143,12 +181,7 @@ def _captions(
     max_words: int | None = None,
 ) -> tf.data.Dataset:
     """One element a caption: its ids from <s> to </s>, its length and bucket, and its image."""
-    dataset = tf.data.Dataset.from_tensor_slices(paths).interleave(
-        tf.data.TFRecordDataset,
-        cycle_length=8,
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=deterministic,
-    )
+    dataset = _records(paths, deterministic)
 
     def expand(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         image = _image_part(serialized, source, info)
@@ -173,6 +206,15 @@ def _captions(
         }
 
     return dataset.batch(_RECORDS_AT_ONCE).map(expand, tf.data.AUTOTUNE).unbatch()
+
+
+def _records(paths: tf.Tensor, deterministic: bool) -> tf.data.Dataset:
+    return tf.data.Dataset.from_tensor_slices(paths).interleave(
+        tf.data.TFRecordDataset,
+        cycle_length=8,
+        num_parallel_calls=tf.data.AUTOTUNE,
+        deterministic=deterministic,
+    )
 
 
 def _image_part(serialized: tf.Tensor, source: Source, info: records.DatasetInfo) -> dict:
