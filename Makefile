@@ -20,6 +20,8 @@ demo: install
 	$(RUN) -m trainer.prepare --dataset demo --source $(DEMO)/photos --output $(DEMO)/data --store both \
 		--images_per_shard 100
 	$(RUN) -m trainer.task --data $(DEMO)/data --job_dir $(DEMO)/job --preset demo
+	$(RUN) -m trainer.evaluate --job_dir $(DEMO)/job --data $(DEMO)/data --split test \
+		--output $(DEMO) --nometeor
 
 test: install
 	$(RUN) -m pytest
@@ -31,6 +33,7 @@ bench: install
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[benchmark]"
 	$(RUN) benchmarks/input_pipeline.py
 	$(RUN) benchmarks/training.py
+	$(RUN) benchmarks/decoding.py
 
 lint: install
 	$(BIN)/ruff format --check .

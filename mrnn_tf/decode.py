@@ -1,7 +1,8 @@
 """Sentences from a model, in graph, over any step function.
 
-A step function takes word ids [R] and a state and returns the logits of the next word [R, V] and
-the new state; what it knows of the images it has closed over. `begin` makes one from a model:
+A step function takes word ids [R] and their state and returns the logits of the next word [R, V]
+and the new state. All that it knows of a row is in its ids and state, what it knows of the image
+too, so that a search may leave rows out. `begin` makes one from a model:
 
     image = model.project_image(features)  # V_I I, once for all words
     greedy(*begin(model, image))
@@ -12,6 +13,7 @@ No sentence holds <unk>, <s> or padding, and every sentence pays for its end sig
 cut at `max_words`. An image whose features are no numbers has no sentences.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -57,7 +59,13 @@ def begin(
     image, state, ids = tf.nest.map_structure(
         lambda rows: tf.repeat(rows, copies, axis=0), (image, state, ids)
     )
-    return lambda ids, state: model.step(ids, state, image), state, ids
+
+    def step(ids: tf.Tensor, rows: State) -> tuple[tf.Tensor, State]:
+        state, image = rows
+        logits, state = model.step(ids, state, image)
+        return logits, (state, image)
+
+    return step, (state, image), ids
 
 
 def greedy(step: Step, state: State, ids: tf.Tensor, *, max_words: int = 20) -> Decoded:
@@ -124,7 +132,7 @@ def beam(
     """The most probable sentences that a search of this width finds.
 
     `width` live sentences are extended at a time. Each may end at any word and then competes with
-    all that ended before; the search goes on until no live one can enter the list any more. Equal
+    all that ended before, and is extended no further once it cannot enter the list any more. Equal
     scores keep the order of their words' ids.
 
     Args:
@@ -139,17 +147,20 @@ def beam(
     first_row = tf.range(images)[:, tf.newaxis] * width
     longest = float(max_words + 1) ** length_power
 
-    def split(rows: tf.Tensor) -> tf.Tensor:
-        return tf.reshape(rows, [images, width, *rows.shape[1:]])
-
     def undecided(t, ids, state, live, done, scores):
-        del ids, state, done
-        # A live sentence only loses probability, and length can at best divide it by `longest`.
-        return (t <= max_words) & tf.reduce_any(live.log_probs[:, 0] / longest > scores[:, -1])
+        del ids, state, done, scores
+        return (t <= max_words) & tf.reduce_any(live.log_probs > _MISSING)
 
     def extend(t, ids, state, live, done, scores):
-        logits, state = step(ids, state)
+        is_live = tf.reshape(live.log_probs > _MISSING, [-1])
+        rows = tf.where(is_live)[:, 0]
+        logits, state = step(tf.gather(ids, rows), _gather_rows(state, rows))
         norm = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
+        # Where each live sentence is among the rows; the others may have any, and stay missing.
+        place = tf.maximum(tf.cumsum(tf.cast(is_live, tf.int32)) - 1, 0)
+
+        def split(rows: tf.Tensor) -> tf.Tensor:
+            return tf.reshape(tf.gather(rows, place), [images, width, *rows.shape[1:]])
 
         ended = _extended(live, split(logits[:, schema.END_ID] - norm[:, 0]), schema.END_ID)
         new_scores = ended.log_probs / tf.cast(t + 1, tf.float32) ** length_power
@@ -161,16 +172,18 @@ def beam(
 
         # The best words of every live sentence hold the best words of all.
         branches = min(width, logits.shape[-1] - _WORDS)
-        gains, words = tf.math.top_k(logits[:, _WORDS:], branches)
-        gains, words = split(gains - norm), split(words + _WORDS)
+        gains, words = _best_words(logits, branches)
+        gains, words = split(gains - norm), split(words)
         totals = _finite(live.log_probs[:, :, tf.newaxis] + gains)
         _, best = tf.math.top_k(tf.reshape(totals, [images, width * branches]), width)
         parent, branch = best // branches, best % branches
-        place = tf.stack([parent, branch], axis=-1)
-        words = tf.gather_nd(words, place, batch_dims=1)
-        live = _extended(_gather(live, parent), tf.gather_nd(gains, place, batch_dims=1), words)
-        rows = tf.reshape(first_row + parent, [-1])
-        state = tf.nest.map_structure(lambda each: tf.gather(each, rows), state)
+        chosen = tf.stack([parent, branch], axis=-1)
+        words = tf.gather_nd(words, chosen, batch_dims=1)
+        live = _extended(_gather(live, parent), tf.gather_nd(gains, chosen, batch_dims=1), words)
+        # A live sentence only loses probability, and length can at best divide it by `longest`.
+        hopeful = live.log_probs / longest > scores[:, -1:]
+        live = live._replace(log_probs=tf.where(hopeful, live.log_probs, _MISSING))
+        state = _gather_rows(state, tf.gather(place, tf.reshape(first_row + parent, [-1])))
         return t + 1, tf.reshape(words, [-1]), state, live, done, scores
 
     def nothing(count: int) -> Decoded:
@@ -298,6 +311,28 @@ def _log_probs(logits: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     return tf.gather(logits, ids, batch_dims=1) - tf.reduce_logsumexp(logits, axis=-1)
 
 
+def _best_words(logits: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """The logits and ids [R, count] of the words that are the most probable, best first.
+
+    It finds what `tf.math.top_k` finds, several times as fast: the best words are in those blocks
+    of the vocabulary whose maxima are the best.
+    """
+    size = logits.shape[-1]
+    block = max(math.isqrt(size), _WORDS)
+    blocks = -(-size // block)
+    lowest = logits.dtype.min
+    if size % block:
+        logits = tf.pad(logits, [[0, 0], [0, blocks * block - size]], constant_values=lowest)
+    logits = tf.reshape(logits, [-1, blocks, block])
+    # One block more: the first may be there for its reserved words alone.
+    _, some = tf.math.top_k(tf.reduce_max(logits, axis=-1), min(count + 1, blocks))
+    some = tf.sort(some)
+    ids = some[:, :, tf.newaxis] * block + tf.range(block)
+    logits = tf.where(ids < _WORDS, lowest, tf.gather(logits, some, batch_dims=1))
+    logits, best = tf.math.top_k(tf.reshape(logits, [-1, some.shape[1] * block]), count)
+    return logits, tf.gather(tf.reshape(ids, [-1, some.shape[1] * block]), best, batch_dims=1)
+
+
 def _extended(some: Decoded, gains: tf.Tensor, words: tf.Tensor | int) -> Decoded:
     words = tf.broadcast_to(words, tf.shape(gains))
     return Decoded(
@@ -309,6 +344,10 @@ def _extended(some: Decoded, gains: tf.Tensor, words: tf.Tensor | int) -> Decode
 
 def _gather(some: Decoded, chosen: tf.Tensor) -> Decoded:
     return tf.nest.map_structure(lambda each: tf.gather(each, chosen, batch_dims=1), some)
+
+
+def _gather_rows(state: State, rows: tf.Tensor) -> State:
+    return tf.nest.map_structure(lambda each: tf.gather(each, rows), state)
 
 
 def _finite(scores: tf.Tensor) -> tf.Tensor:

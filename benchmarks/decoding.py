@@ -1,0 +1,258 @@
+"""The speed of decoding, side by side with its bare matrix products and PyTorch.
+
+    pip install torch==2.13.0
+    python benchmarks/decoding.py
+
+Sizes are the paper's, with a vocabulary of 10,000. The weights are random, but the words are about
+as surprising as those of a network trained on Flickr8k, and one unit of every layer counts them:
+the end sign becomes probable after a number of words that depends on the image. Each part runs in a
+process of its own, its sides in turns; the best round counts.
+
+- One image, one thread, greedy, against the matrix-vector products of its words in NumPy.
+- 64 images, beam 5, all threads, against one image at a time, and against PyTorch at its best
+  batch size: the same weights, ranking and end, and the same captions. Ours leaves out rows that
+  cannot win any more; PyTorch's search, as such searches are written, keeps all to the end.
+- Sentences of 5, 10 and 20 words, and a limit of 200 words instead of 20.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+
+from mrnn_tf import decode, schema
+from mrnn_tf.config import ModelConfig
+from mrnn_tf.model.mrnn import MRNN
+
+_PART = flags.DEFINE_enum("part", None, ["one", "batch", "length"], "Runs this part alone.")
+_ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds of each side; the best counts.")
+VOCABULARY, FEATURES, IMAGES = 10_000, 2048, 64
+WIDTH, LENGTH_POWER, MAX_WORDS = 5, 0.7, 20
+WORDS = 10  # of a usual sentence
+Search = Callable[[np.ndarray], np.ndarray]  # features [B, D] to the ids [B, T] of the best caption
+
+
+def main(_) -> None:
+    parts = {"one": _one, "batch": _batch, "length": _length}
+    if _PART.value:
+        parts[_PART.value]()
+        return
+    for part in parts:
+        threads = {"OPENBLAS_NUM_THREADS": "1"} if part == "one" else {}
+        command = [sys.executable, __file__, f"--part={part}", f"--rounds={_ROUNDS.value}"]
+        subprocess.run(command, env=os.environ | threads, check=True)
+
+
+def _one() -> None:
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.config.threading.set_inter_op_parallelism_threads(1)
+    model, features = _network(), _features(1)
+    search = _greedy(model)
+    count = np.count_nonzero(search(features))
+    kernels = [layer.kernel for layer in _dense_layers(model)] + [model.cell.recurrent_kernel]
+    products = [(np.ones(each.shape[0], np.float32), each.numpy()) for each in kernels]
+
+    def bare():
+        for _ in range(count):
+            for x, kernel in products:
+                x @ kernel
+
+    times = _times({"greedy": lambda: search(features), "products": bare}, calls=10)
+    print(f"one image, one thread, greedy, {count} words with the end sign")
+    for name, seconds in times.items():
+        print(f"  {name:26} {1e3 * seconds:8.2f} ms a sentence")
+    print(
+        f"  greedy takes {times['greedy'] / times['products']:.2f} times the products (at most 3)"
+    )
+
+
+def _batch() -> None:
+    model, features = _network(), _features(IMAGES)
+    search, theirs = _beam(model), _torch_beam(model)
+    found = search(features)
+    same = np.mean([np.array_equal(a, b) for a, b in zip(found, theirs(features), strict=True)])
+    sides = {
+        "64 together": lambda: search(features),
+        "one by one": lambda: _in_parts(search, features, 1),
+    }
+    for size in (8, 16, 32, 64):
+        sides[f"PyTorch, {size} together"] = lambda size=size: _in_parts(theirs, features, size)
+    speeds = {name: IMAGES / seconds for name, seconds in _times(sides).items()}
+    lengths = np.count_nonzero(found, axis=1) - 1
+    print(f"64 images, beam {WIDTH}, captions of {lengths.min()} to {lengths.max()} words")
+    for name, speed in speeds.items():
+        print(f"  {name:26} {speed:8.1f} captions/s")
+    torch = max(speed for name, speed in speeds.items() if "PyTorch" in name)
+    print(f"  {same:.0%} of the captions are PyTorch's too")
+    print(f"  ratio to one by one: {speeds['64 together'] / speeds['one by one']:.2f} (at least 3)")
+    print(f"  ratio to PyTorch: {speeds['64 together'] / torch:.2f} (at least 1.5)")
+
+
+def _length() -> None:
+    features = _features(IMAGES, spread=0.0)
+    sides, lengths = {}, {}
+    for words, limit in ((5, 20), (10, 20), (20, 20), (10, 200)):
+        search = _greedy(_network(words), limit)
+        name = f"{words} words, limit {limit}"
+        lengths[name] = np.count_nonzero(search(features)) / IMAGES
+        sides[name] = lambda search=search: search(features)
+    times = _times(sides, calls=3)
+    print("64 images, greedy, all threads")
+    for name, seconds in times.items():
+        mean = lengths[name]
+        print(f"  {name:26} {1e3 * seconds:8.2f} ms, {1e3 * seconds / mean:.2f} ms a word")
+    print(
+        "  a word of the longest to one of the shortest: "
+        f"{_a_word(times, lengths, '20 words, limit 20', '5 words, limit 20'):.2f}; "
+        "limit 200 to limit 20: "
+        f"{_a_word(times, lengths, '10 words, limit 200', '10 words, limit 20'):.2f}"
+    )
+
+
+def _a_word(times: dict, lengths: dict, first: str, second: str) -> float:
+    return times[first] / lengths[first] / (times[second] / lengths[second])
+
+
+def _times(sides: dict[str, Callable[[], None]], calls: int = 1) -> dict[str, float]:
+    """The seconds of a call of each side in its best round, after one round that does not count."""
+    best = dict.fromkeys(sides, np.inf)
+    for number in range(_ROUNDS.value + 1):
+        for name, call in sides.items():
+            began = time.perf_counter()
+            for _ in range(calls):
+                call()
+            if number:
+                best[name] = min(best[name], (time.perf_counter() - began) / calls)
+    return best
+
+
+def _network(words: int = WORDS) -> MRNN:
+    """Random weights, but the first unit of every layer counts the words, up to about `words`."""
+    model = MRNN(ModelConfig(), VOCABULARY, FEATURES)
+    embeddings = model.embedding_1.embeddings.numpy()
+    embeddings[:, 0] = 1.0
+    model.embedding_1.embeddings.assign(embeddings)
+    counting = [model.embedding_2.kernel, model.cell.recurrent_kernel]
+    for kernel in [*counting, model.recurrent_to_multimodal.kernel]:
+        value = kernel.numpy()
+        value[:, 0], value[0, 0] = 0.0, 1.0  # what the unit hears is its own
+        kernel.assign(value)
+    for kernel in (model.words_to_multimodal.kernel, model.image_to_multimodal.kernel):
+        value = kernel.numpy()
+        value[:, 0] = 0.0
+        if kernel is model.image_to_multimodal.kernel:
+            value[:2, 0] = 1.0, -words - 0.5  # see `_features`
+        kernel.assign(value)
+    softmax = model.softmax.kernel.numpy()
+    softmax *= 2.5 / np.sqrt(len(softmax)) / softmax.std()  # a perplexity of about 17
+    softmax[0] = 0.0
+    softmax[0, schema.END_ID] = 15.0
+    model.softmax.kernel.assign(softmax)
+    return model
+
+
+def _features(images: int, spread: float = 1.5) -> np.ndarray:
+    """Of the length that the model scales to; the first one makes a sentence shorter or longer."""
+    features = np.random.default_rng(0).normal(size=(images, FEATURES)).astype(np.float32)
+    features[:, 0] *= spread
+    features[:, 1] = 1.0
+    rest = np.sqrt(25.0 - np.square(features[:, :2]).sum(axis=1))
+    features[:, 2:] *= (rest / np.linalg.norm(features[:, 2:], axis=1))[:, np.newaxis]
+    return features
+
+
+def _dense_layers(model: MRNN) -> list:
+    layers = [model.embedding_2, model.words_to_multimodal, model.recurrent_to_multimodal]
+    return [*layers, model.softmax]
+
+
+def _greedy(model: MRNN, max_words: int = MAX_WORDS) -> Search:
+    @tf.function(input_signature=[tf.TensorSpec([None, FEATURES])])
+    def search(features):
+        image = model.project_image(features)
+        return decode.greedy(*decode.begin(model, image), max_words=max_words).ids[:, 0]
+
+    return lambda features: search(tf.constant(features)).numpy()
+
+
+def _beam(model: MRNN) -> Search:
+    @tf.function(input_signature=[tf.TensorSpec([None, FEATURES])])
+    def search(features):
+        image = model.project_image(features)
+        return decode.beam(
+            *decode.begin(model, image, copies=WIDTH),
+            width=WIDTH,
+            length_power=LENGTH_POWER,
+            max_words=MAX_WORDS,
+        ).ids[:, 0]
+
+    return lambda features: search(tf.constant(features)).numpy()
+
+
+def _in_parts(search: Search, features: np.ndarray, size: int) -> None:
+    for begin in range(0, len(features), size):
+        search(features[begin : begin + size])
+
+
+def _torch_beam(model: MRNN) -> Search:
+    """The same network and search, with what PyTorch offers: V_I I once, cached states, top-k."""
+    import torch
+
+    def weight(variable):
+        return torch.from_numpy(variable.numpy().copy())
+
+    embeddings = weight(model.embedding_1.embeddings)
+    embed, to_m, from_r, softmax = (weight(each.kernel) for each in _dense_layers(model))
+    bias, image_to_m = weight(model.softmax.bias), weight(model.image_to_multimodal.kernel)
+    recurrent = weight(model.cell.recurrent_kernel)
+    first, missing = len(schema.RESERVED_WORDS), schema.MISSING_LOG_PROB
+    longest = (MAX_WORDS + 1) ** LENGTH_POWER
+
+    @torch.inference_mode()
+    def search(features: np.ndarray) -> np.ndarray:
+        count = len(features)
+        a = (torch.from_numpy(features) @ image_to_m).repeat_interleave(WIDTH, 0)
+        ids = torch.full((count * WIDTH,), schema.START_ID)
+        r = torch.zeros(count * WIDTH, len(recurrent))
+        live = torch.full((count, WIDTH), missing)
+        live[:, 0] = 0.0
+        words = torch.zeros(count, WIDTH, MAX_WORDS + 1, dtype=torch.long)
+        done, scores = torch.zeros_like(words), torch.full((count, WIDTH), missing)
+        rows = torch.arange(count)[:, None]
+        for t in range(MAX_WORDS + 1):
+            w = embeddings[ids] @ embed
+            r = torch.relu(torch.addmm(w, r, recurrent))
+            m = torch.addmm(torch.addmm(a, w, to_m), r, from_r).mul_(2 / 3).tanh_().mul_(1.7159)
+            logits = torch.addmm(bias, m, softmax)
+            norm = logits.logsumexp(1, keepdim=True)
+
+            ended = words.clone()
+            ended[:, :, t] = schema.END_ID
+            end = (live + (logits[:, schema.END_ID] - norm[:, 0]).view(count, WIDTH)).clamp(missing)
+            both = torch.cat([scores, end / (t + 1) ** LENGTH_POWER], 1)
+            scores, kept = both.topk(WIDTH)
+            done = torch.cat([done, ended], 1)[rows, kept]
+
+            gains, next_ids = logits[:, first:].topk(WIDTH)
+            totals = live[:, :, None] + (gains - norm).view(count, WIDTH, WIDTH)
+            live, best = totals.clamp(missing).view(count, -1).topk(WIDTH)
+            parent = best // WIDTH
+            ids = next_ids.view(count, -1).gather(1, best) + first
+            words = words[rows, parent]
+            words[:, :, t] = ids
+            r = r.view(count, WIDTH, -1)[rows, parent].view(count * WIDTH, -1)
+            ids = ids.view(-1)
+            if not (live[:, 0] / longest > scores[:, -1]).any():
+                break
+        return done[:, 0].numpy()
+
+    return search
+
+
+if __name__ == "__main__":
+    app.run(main)
