@@ -36,5 +36,19 @@ FEATURES = "features"  # float [B, D], the raw output of the encoder
 WORD_IDS = "word_ids"  # int32 [B, T], begins with <s>
 TARGET_IDS = "target_ids"  # int32 [B, T], ends with </s>, padded with <pad>
 
+# Servables, their signatures and the tensors of these.
+MODEL, INDEX = "mrnn", "mrnn_index"
+CAPTION, BEAM_DECODE, NEXT_WORD = "caption", "beam_decode", "next_word"
+SENTENCE_LOG_PROB, ENCODE_IMAGE = "sentence_log_prob", "encode_image"
+SEARCH_IMAGES, SEARCH_SENTENCES = "search_images", "search_sentences"
+SIMILAR_IMAGES, CAPTION_RERANKED = "similar_images", "caption_reranked"
+SERVING_DEFAULT = "serving_default"
+IMAGE_BYTES, PREFIX, SENTENCES = "image_bytes", "prefix", "sentences"
+CAPTIONS, LOG_PROBS, WORDS = "captions", "log_probs", "words"
+WORD_LOG_PROBS, WORD_EVIDENCE = "word_log_probs", "word_evidence"
+LOG_PROB, PERPLEXITY = "log_prob", "perplexity"
+NUM_WORDS, NUM_UNKNOWN = "num_words", "num_unknown"
+REFINED, IDS, SCORES, CONSENSUS = "refined", "ids", "scores", "consensus"
+
 # What stands for "no such sentence"; finite, since JSON has no infinity.
 MISSING_LOG_PROB = -3.4e38

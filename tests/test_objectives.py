@@ -44,14 +44,16 @@ def test_likelihood_is_the_cost_of_the_paper(network):
 
 def test_rewards_are_the_cider_of_what_was_drawn(network, vocabulary):
     objective = objectives.ExpectedCider(CORPUS, vocabulary, samples=3, seed=0)
-    tokenised = [[caption.lower().strip(".") for caption in some] for some in CORPUS]
+    tokenised = [[caption.lower().strip(".") + " </s>" for caption in some] for some in CORPUS]
     drawn = [[b"a red dog", b"a red boat", b""], [b"there is", b"a green cat here", b"we"]]
     references = [[b"a red dog", b""], [b"a green cat", b"there is a green cat here"]]
     drawn, references = np.array(drawn, object), np.array(references, object)
     cider = CiderD(tokenised)
     expected = [
         [
-            cider.score(sentence.decode(), [each.decode() for each in row if each])
+            cider.score(
+                sentence.decode() + " </s>", [f"{each.decode()} </s>" for each in row if each]
+            )
             for sentence in some
         ]
         for some, row in zip(drawn, references, strict=True)

@@ -50,7 +50,8 @@ class ExpectedCider:
     """The expected CIDEr-D of captions that the model draws, by the captions of people.
 
     Self-critical sequence training (Rennie et al. 2017): a drawn caption becomes more probable as
-    far as it scores above the other captions drawn for the same image.
+    far as it scores above the other captions drawn for the same image. The end sign counts as a
+    word: without it, sentences that break off ("a man in a") would score as well as whole ones.
 
     Args:
         corpus: raw captions of every training image, for the document frequencies.
@@ -70,7 +71,7 @@ class ExpectedCider:
     ):
         corpus = list(corpus)
         words = iter(tokenize(itertools.chain.from_iterable(corpus)))
-        self._cider = CiderD([next(words) for _ in captions] for captions in corpus)
+        self._cider = CiderD([_ended(next(words)) for _ in captions] for captions in corpus)
         self._vocabulary = vocabulary
         self._samples, self._seed, self._max_words = samples, seed, max_words
 
@@ -118,9 +119,13 @@ class ExpectedCider:
     def _rewards(self, sentences: np.ndarray, references: np.ndarray) -> np.ndarray:
         rewards = np.zeros(sentences.shape, np.float32)
         for row, captions in enumerate(references):
-            people = [self._cider.vector(each.decode()) for each in captions if each]
+            people = [self._cider.vector(_ended(each.decode())) for each in captions if each]
             for place, sentence in enumerate(sentences[row]):
-                own = self._cider.vector(sentence.decode())
+                own = self._cider.vector(_ended(sentence.decode()))
                 scores = [self._cider.similarity(own, each) for each in people]
                 rewards[row, place] = np.mean(scores) if scores else 0.0
         return rewards
+
+
+def _ended(sentence: str) -> str:
+    return f"{sentence} {schema.END}"

@@ -1,0 +1,119 @@
+"""Tables of trained networks on one dataset: perplexity, BLEU and CIDEr on validation.
+
+    python benchmarks/tables.py --data data/flickr8k --table variants
+
+Trains and evaluates one row after the other by `trainer.task` and `trainer.evaluate` with the row's
+flags, and prints the table. Stopped, the same command goes on where it was; what is finished is
+skipped. `--rows` makes a part of a table, so that several machines may share one.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from absl import app, flags
+
+from mrnn_tf import run
+
+# Flags of every row. RUN-NAME stands for the directory of the row NAME with the same seed.
+TABLES = {
+    "variants": {
+        name: ["--preset=paper", "--epochs=10", *arguments]
+        for name, arguments in {
+            "mrnn": [],
+            "no_emb_input": ["--variant=no_emb_input"],
+            "one_layer_emb": ["--variant=one_layer_emb"],
+            "emb_one_input": ["--variant=emb_one_input"],
+            "vis_in_rnn": ["--variant=vis_in_rnn"],
+            "vis_in_rnn_both": ["--variant=vis_in_rnn_both"],
+            "vis_in_rnn_both_shared": ["--variant=vis_in_rnn_both_shared"],
+            "mrnn_shared": ["--variant=mrnn_shared"],
+            "rnn_base": ["--variant=rnn_base"],
+            "nic": ["--variant=nic"],
+            "mrnn-elman": ["--cell=elman"],
+            "mrnn-gru": ["--cell=gru"],
+            "mrnn-lstm": ["--cell=lstm"],
+        }.items()
+    },
+    "presets": {
+        "paper": ["--preset=paper"],
+    },
+}
+COLUMNS = {
+    "perplexity": "perplexity",
+    "perplexity_without_unknown": "without `<unk>`",
+    "bleu_1": "BLEU-1",
+    "bleu_2": "BLEU-2",
+    "bleu_3": "BLEU-3",
+    "bleu_4": "BLEU-4",
+    "cider": "CIDEr",
+}
+
+_DATA = flags.DEFINE_string("data", None, "Records made by trainer.prepare.", required=True)
+_TABLE = flags.DEFINE_enum("table", "variants", sorted(TABLES), "Which table.")
+_OUTPUT = flags.DEFINE_string("output", "runs", "Folder for the run directories.")
+_SEEDS = flags.DEFINE_list("seeds", ["0"], "Seeds of each row.")
+_ROWS = flags.DEFINE_list("rows", None, "Only these rows.")
+
+
+def main(_) -> None:
+    table = TABLES[_TABLE.value]
+    chosen = {name: table[name] for name in _ROWS.value or table}
+    for name, arguments in chosen.items():
+        for seed in _SEEDS.value:
+            _train(name, seed, arguments)
+            _evaluate(name, seed)
+    print(f"| {_TABLE.value} | seeds | parameters | " + " | ".join(COLUMNS.values()) + " |")
+    print("|---|---:|---:|" + "---:|" * len(COLUMNS))
+    for name in chosen:
+        scores = [_scores(name, seed) for seed in _SEEDS.value]
+        parameters = run.build(
+            run.load_config(str(_place(name, _SEEDS.value[0])))
+        ).model.count_params()
+        means = [sum(each[column] for each in scores) / len(scores) for column in COLUMNS]
+        values = [f"{m:.2f}" if m > 2 else f"{m:.3f}".lstrip("0") for m in means]
+        print(f"| {name} | {len(scores)} | {parameters:,} | {' | '.join(values)} |", flush=True)
+
+
+def _train(name: str, seed: str, arguments: list[str]) -> None:
+    place = _place(name, seed)
+    if (place / "finished").exists():
+        return
+    arguments = [
+        f"{key}={_place(value[4:], seed) if value.startswith('RUN-') else value}"
+        for key, value in (argument.split("=") for argument in arguments)
+    ]
+    _run(place, "trainer.task", f"--job_dir={place}", f"--seed={seed}", *arguments)
+    (place / "finished").touch()
+
+
+def _evaluate(name: str, seed: str) -> None:
+    place = _place(name, seed)
+    if not (place / "report" / "scores.json").exists():
+        _run(place, "trainer.evaluate", f"--job_dir={place}", "--split=val", "--nometeor")
+
+
+def _run(place: Path, module: str, *arguments: str) -> None:
+    place.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", module, f"--data={_DATA.value}", *arguments]
+    print(" ".join(command[1:]), file=sys.stderr, flush=True)
+    with open(place / "log.txt", "a") as log:
+        environment = {"TF_CPP_MIN_LOG_LEVEL": "3"} | os.environ
+        subprocess.run(command, stdout=log, stderr=log, check=True, env=environment)
+
+
+def _scores(name: str, seed: str) -> dict[str, float]:
+    """The row of the report that holds the perplexity too: the chosen beam."""
+    content = (_place(name, seed) / "report" / "scores.json").read_text()
+    rows = json.loads(content)["captions"].values()
+    return next(row for row in rows if "perplexity" in row)
+
+
+def _place(name: str, seed: str) -> Path:
+    return Path(_OUTPUT.value) / f"{name}-{seed}"
+
+
+if __name__ == "__main__":
+    app.run(main)
