@@ -39,6 +39,8 @@ TABLES = {
     },
     "presets": {
         "paper": ["--preset=paper"],
+        "shared": ["--preset=shared"],
+        "best": ["--preset=best", "--initial_run=RUN-paper"],
     },
 }
 COLUMNS = {
@@ -92,7 +94,9 @@ def _train(name: str, seed: str, arguments: list[str]) -> None:
 def _evaluate(name: str, seed: str) -> None:
     place = _place(name, seed)
     if not (place / "report" / "scores.json").exists():
-        _run(place, "trainer.evaluate", f"--job_dir={place}", "--split=val", "--nometeor")
+        # Presets are evaluated with all widths, the many other rows with that of the captions.
+        fewer = [] if _TABLE.value == "presets" else ["--widths=", "--n_best=5"]
+        _run(place, "trainer.evaluate", f"--job_dir={place}", "--nometeor", *fewer)
 
 
 def _run(place: Path, module: str, *arguments: str) -> None:

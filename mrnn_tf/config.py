@@ -113,9 +113,11 @@ class TrainConfig(Config):
     """How the network is trained."""
 
     objective: str = field(
-        "likelihood", "the paper's cost, or the CIDEr-D of drawn captions", choices=OBJECTIVES
+        "likelihood",
+        "the paper's cost, or the expected CIDEr-D of what a beam search finds",
+        choices=OBJECTIVES,
     )
-    samples: int = field(5, "captions drawn for an image by the objective cider", at_least=2)
+    candidates: int = field(5, "sentences of an image that the objective cider weighs", at_least=2)
     initial_run: str = field("", "run directory whose best weights training begins with")
     epochs: float = field(20.0, "passes over the training captions", at_least=0.0)
     batch_size: int = field(128, "captions in a batch, over all devices and workers", at_least=1)

@@ -6,7 +6,6 @@ import tiny
 from mrnn_tf import run, schema, text
 from mrnn_tf.config import ModelConfig, RunConfig, TrainConfig
 from mrnn_tf.metrics.cider import CiderD
-from mrnn_tf.model import loss
 from trainer import objectives
 
 CORPUS = [tiny.captions_of(i % 3, i % 4) for i in range(12)]
@@ -21,7 +20,8 @@ def vocabulary():
 def network(vocabulary):
     sizes = {"embedding_1": 3, "embedding_2": 4, "recurrent": 4, "multimodal": 5}
     encoder = {"identity": tiny.IDENTITY, "feature_size": tiny.FEATURE_SIZE}
-    model, size = ModelConfig(**sizes), tiny.FEATURE_SIZE
+    still = {"dropout_embedding": 0.0, "dropout_recurrent": 0.0, "dropout_multimodal": 0.0}
+    model, size = ModelConfig(**sizes, **still), tiny.FEATURE_SIZE
     return run.build(RunConfig(model, TrainConfig(), len(vocabulary), size, encoder, "x"))
 
 
@@ -35,19 +35,19 @@ def test_likelihood_is_the_cost_of_the_paper(network):
     batch = {schema.FEATURES: features(2), schema.WORD_IDS: ids, schema.TARGET_IDS: targets}
     objective = objectives.Likelihood()
     tf.random.set_seed(1)
-    terms = objective.terms(network, batch, tf.constant(0))
+    terms = objective.terms(network, batch)
     assert float(terms.words) == float(terms.count) == 5.0
     assert float(terms.cost) == float(terms.total) > 0
     told = objective.measured(3.0)
     assert told == {"perplexity": 8.0, "cost": 3.0}
 
 
-def test_rewards_are_the_cider_of_what_was_drawn(network, vocabulary):
-    objective = objectives.ExpectedCider(CORPUS, vocabulary, samples=3, seed=0)
+def test_rewards_are_the_cider_of_what_was_found(network, vocabulary):
+    objective = objectives.ExpectedCider(CORPUS, vocabulary, width=3)
     tokenised = [[caption.lower().strip(".") + " </s>" for caption in some] for some in CORPUS]
-    drawn = [[b"a red dog", b"a red boat", b""], [b"there is", b"a green cat here", b"we"]]
+    found = [[b"a red dog", b"a red boat", b""], [b"there is", b"a green cat here", b"we"]]
     references = [[b"a red dog", b""], [b"a green cat", b"there is a green cat here"]]
-    drawn, references = np.array(drawn, object), np.array(references, object)
+    found, references = np.array(found, object), np.array(references, object)
     cider = CiderD(tokenised)
     expected = [
         [
@@ -56,34 +56,55 @@ def test_rewards_are_the_cider_of_what_was_drawn(network, vocabulary):
             )
             for sentence in some
         ]
-        for some, row in zip(drawn, references, strict=True)
+        for some, row in zip(found, references, strict=True)
     ]
-    np.testing.assert_allclose(objective._rewards(drawn, references), expected, rtol=1e-5)
+    np.testing.assert_allclose(objective._rewards(found, references), expected, rtol=1e-5)
     assert expected[0][0] > expected[0][1] > expected[0][2] == 0.0
 
 
-def test_captions_above_the_others_become_more_probable(network, vocabulary, monkeypatch):
-    objective = objectives.ExpectedCider(CORPUS, vocabulary, samples=4, seed=0, max_words=5)
+def test_probability_moves_to_captions_that_score_above_the_others(
+    network, vocabulary, monkeypatch
+):
+    objective = objectives.ExpectedCider(CORPUS, vocabulary, width=4, max_words=5)
     batch = {schema.FEATURES: features(2), "captions": np.array([["A red dog."], ["A cat"]])}
+    given = np.float32([[1, 0, 0, 0], [2, 2, 2, 2]])
     seen = {}
 
     def rewards(sentences, references):
         seen["sentences"], seen["references"] = sentences, references
-        return np.float32([[1, 0, 0, 0], [2, 2, 2, 2]])
+        return given
 
     monkeypatch.setattr(objective, "_rewards", rewards)
-    original, costs = loss.sentence_costs, []
-
-    def sentence_costs(logits, ids):
-        costs.append(original(logits, ids))
-        return costs[-1]
-
-    monkeypatch.setattr(objectives.loss, "sentence_costs", sentence_costs)
-    terms = objective.terms(network, batch, tf.constant(0))
-    [(bits, words)] = costs
-    advantages = np.float32([1, -1 / 3, -1 / 3, -1 / 3, 0, 0, 0, 0])
-    np.testing.assert_allclose(terms.cost, np.sum(advantages * bits), rtol=1e-5)
-    assert float(terms.words) == float(tf.reduce_sum(words))
-    assert (float(terms.total), float(terms.count)) == (9.0, 8.0)
+    with tf.GradientTape() as tape:
+        terms = objective.terms(network, batch)
     assert seen["references"].tolist() == [[b"a red dog"], [b"a cat"]]
-    assert seen["sentences"].shape == (2, 4)
+    assert all(len(set(row)) == 4 for row in seen["sentences"].tolist())
+    assert float(terms.total) == -float(terms.cost) and float(terms.count) == 2.0
+
+    shares = np.exp(log_probs(network, vocabulary, batch, seen["sentences"]))
+    shares /= shares.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(terms.total, np.sum(shares * given), rtol=1e-4)
+    [variables] = network.trainable_parts()
+    gradients = tape.gradient(terms.cost, variables)
+    before = [variable.numpy() for variable in variables]
+    for variable, gradient in zip(variables, gradients, strict=True):
+        variable.assign_sub(0.1 * tf.convert_to_tensor(gradient))
+    after = np.exp(log_probs(network, vocabulary, batch, seen["sentences"]))
+    after /= after.sum(axis=1, keepdims=True)
+    assert after[0, 0] > shares[0, 0]
+    for variable, value in zip(variables, before, strict=True):
+        variable.assign(value)
+
+
+def log_probs(network, vocabulary, batch, sentences):
+    """log P of every sentence of every image, read one by one."""
+    found = np.zeros(sentences.shape)
+    for (row, place), sentence in np.ndenumerate(sentences):
+        ids = [*vocabulary.ids([sentence])[0].numpy(), schema.END_ID]
+        inputs = {
+            schema.FEATURES: batch[schema.FEATURES][row : row + 1],
+            schema.WORD_IDS: np.array([[schema.START_ID, *ids[:-1]]]),
+        }
+        logits = tf.nn.log_softmax(network.model(inputs)[0]).numpy()
+        found[row, place] = logits[np.arange(len(ids)), ids].sum()
+    return found

@@ -82,7 +82,7 @@ class Trainer(orbit.StandardTrainer):
             batch = {name: value[mine :: self._devices] for name, value in batch.items()}
         everybody = tf.distribute.ReduceOp.SUM
         with tf.GradientTape() as tape:
-            terms = self._objective.terms(self._network, batch, self._step)
+            terms = self._objective.terms(self._network, batch)
             words = replica.all_reduce(everybody, terms.words) if replicas > 1 else terms.words
             cost = terms.cost / words  # Eq. 6: over the words of the global batch
             if self._config.l2:

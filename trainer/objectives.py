@@ -6,6 +6,7 @@ the global batch, so that replicas add up.
 """
 
 import itertools
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -35,8 +36,7 @@ class Likelihood:
     def __init__(self, label_smoothing: float = 0.0):
         self._label_smoothing = label_smoothing
 
-    def terms(self, network: Network, batch: dict[str, tf.Tensor], step: tf.Tensor) -> Terms:
-        del step
+    def terms(self, network: Network, batch: dict[str, tf.Tensor]) -> Terms:
         logits = network.logits(batch, training=True)
         bits, words = loss.word_costs(logits, batch[schema.TARGET_IDS], self._label_smoothing)
         return Terms(bits, words, bits, words)
@@ -47,71 +47,64 @@ class Likelihood:
 
 
 class ExpectedCider:
-    """The expected CIDEr-D of captions that the model draws, by the captions of people.
+    """The expected CIDEr-D of the captions that a beam search finds.
 
-    Self-critical sequence training (Rennie et al. 2017): a drawn caption becomes more probable as
-    far as it scores above the other captions drawn for the same image. The end sign counts as a
-    word: without it, sentences that break off ("a man in a") would score as well as whole ones.
+    Minimum risk training (Shen et al. 2016): among the sentences of an image, renormalised to sum
+    to one, probability moves to those that score above the others by the captions of people. The
+    end sign counts as a word: without it, sentences that break off ("a man in a") would score as
+    well as whole ones.
 
     Args:
         corpus: raw captions of every training image, for the document frequencies.
         vocabulary: the run's own.
-        samples: int, at least 2. Captions drawn for an image.
-        seed: int.
-        max_words: int. The longest caption drawn.
+        width: int, at least 2. Of the search, and sentences of an image.
+        max_words: int. The longest sentence.
     """
 
     def __init__(
         self,
         corpus: Iterable[Sequence[str]],
         vocabulary: Vocabulary,
-        samples: int,
-        seed: int,
+        width: int,
         max_words: int = 20,
     ):
         corpus = list(corpus)
         words = iter(tokenize(itertools.chain.from_iterable(corpus)))
         self._cider = CiderD([_ended(next(words)) for _ in captions] for captions in corpus)
         self._vocabulary = vocabulary
-        self._samples, self._seed, self._max_words = samples, seed, max_words
+        self._width, self._max_words = width, max_words
 
-    def terms(self, network: Network, batch: dict[str, tf.Tensor], step: tf.Tensor) -> Terms:
-        model, features = network.model, network.features(batch)
-        replica = tf.distribute.get_replica_context()
-        draw = tf.cast(step, tf.int32) * replica.num_replicas_in_sync
-        draw += replica.replica_id_in_sync_group
-        drawn = decode.sample(
-            *decode.begin(model, model.project_image(features), copies=self._samples),
-            seed=self._seed + draw,
-            copies=self._samples,
+    def terms(self, network: Network, batch: dict[str, tf.Tensor]) -> Terms:
+        model = network.model
+        features = model.dropout_features(network.features(batch), training=True)
+        found = decode.beam(
+            *decode.begin(model, model.project_image(features), copies=self._width),
+            width=self._width,
+            length_power=decode.LENGTH_POWER,
             max_words=self._max_words,
         )
-        sentences = self._vocabulary.sentences(drawn.ids)
         references = text.tokenize(tf.reshape(batch["captions"], [-1]))
         references = tf.strings.reduce_join(references, axis=-1, separator=" ")
         references = tf.reshape(references, tf.shape(batch["captions"]))
+        sentences = self._vocabulary.sentences(found.ids)
         rewards = tf.numpy_function(self._rewards, [sentences, references], tf.float32)
-        rewards = tf.ensure_shape(rewards, [None, self._samples])
-        others = (tf.reduce_sum(rewards, axis=1, keepdims=True) - rewards) / (self._samples - 1)
+        rewards = tf.ensure_shape(rewards, [None, self._width])
 
-        ids = tf.reshape(drawn.ids, [-1, self._max_words + 1])
+        ids = tf.reshape(found.ids, [-1, self._max_words + 1])
         ids = ids[:, : tf.reduce_max(tf.math.count_nonzero(ids, axis=1))]
-        logits = network.model(
+        inputs = tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=schema.START_ID)
+        logits = model(
             {
-                schema.FEATURES: tf.repeat(features, self._samples, axis=0),
-                schema.WORD_IDS: tf.pad(
-                    ids[:, :-1], [[0, 0], [1, 0]], constant_values=schema.START_ID
-                ),
-            },
-            training=True,
+                schema.FEATURES: tf.repeat(features, self._width, axis=0),
+                schema.WORD_IDS: inputs,
+            }
         )
         bits, words = loss.sentence_costs(logits, ids)
-        return Terms(
-            tf.reduce_sum(tf.reshape(rewards - others, [-1]) * bits),
-            tf.reduce_sum(words),
-            tf.reduce_sum(rewards),
-            tf.cast(tf.size(rewards), tf.float32),
-        )
+        log_probs = tf.reshape(-math.log(2.0) * bits, [-1, self._width])
+        log_probs = tf.where(found.log_probs > schema.MISSING_LOG_PROB, log_probs, -1e9)
+        expected = tf.reduce_sum(tf.nn.softmax(log_probs) * rewards)
+        images = tf.cast(tf.shape(rewards)[0], tf.float32)
+        return Terms(-expected, tf.reduce_sum(words), expected, images)
 
     def measured(self, mean: float) -> dict[str, float]:
         return {"reward": mean}

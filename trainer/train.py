@@ -27,7 +27,7 @@ from mrnn_tf.data import pipeline, records
 from mrnn_tf.text import Vocabulary
 from trainer import optimization
 from trainer.board import Board
-from trainer.captioning import greedy_scores
+from trainer.captioning import beam_scores
 from trainer.checkpoints import Checkpoints
 from trainer.loops import Evaluator, Trainer
 from trainer.objectives import ExpectedCider, Likelihood
@@ -121,12 +121,14 @@ def train(
     epoch = math.ceil(captions / config.batch_size)
     steps = max(1, round(config.epochs * epoch))
     due = max(1, round(config.evaluate_epochs * epoch))  # steps between two evaluations
+    if config.objective == "cider" and not config.initial_run:
+        raise ValueError("--objective cider needs --initial_run: a trained run to begin with.")
     replicas = strategy.num_replicas_in_sync
-    together = replicas * (config.samples if config.objective == "cider" else 1)
+    together = replicas * (config.candidates if config.objective == "cider" else 1)
     if config.batch_size % together:
         raise ValueError(
             f"--batch_size {config.batch_size} must be a multiple of {together}: {replicas} devices"
-            f"{f' by {config.samples} samples' if together > replicas else ''}."
+            f"{f' by {config.candidates} candidates' if together > replicas else ''}."
         )
 
     # 2. The network.
@@ -219,7 +221,7 @@ def train(
                 network.take_mean(source)
             measured = evaluator.evaluate(tf.constant(-1))
             if config.objective == "cider":
-                measured |= greedy_scores(network, vocabulary, validation)
+                measured |= beam_scores(network, vocabulary, validation)
             is_best = progress.note(measured)
             if is_best:
                 checkpoints.save_best(target)
@@ -272,8 +274,8 @@ def objective_and_batches(
     }
     if config.objective == "cider":
         corpus = pipeline.captions(source.directory, source.split)
-        objective = ExpectedCider(corpus, source.vocabulary, config.samples, config.seed)
-        images = config.batch_size // config.samples
+        objective = ExpectedCider(corpus, source.vocabulary, config.candidates)
+        images = config.batch_size // config.candidates
         return objective, pipeline.training_images(source, images, **share)
     return Likelihood(config.label_smoothing), pipeline.training_batches(
         source,
@@ -343,7 +345,7 @@ def claim(places: Places, config: RunConfig, vocabulary: Vocabulary) -> None:
 def trained_captions(source: pipeline.Source, config: TrainConfig) -> int:
     """How many captions an epoch has; says how many are left out for their length."""
     if config.objective == "cider":
-        return source.info.splits[source.split].images * config.samples
+        return source.info.splits[source.split].images * config.candidates
     total = source.info.splits[source.split].captions
     long = pipeline.count_long(source, config.max_words)
     if long:
