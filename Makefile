@@ -22,6 +22,7 @@ demo: install
 	$(RUN) -m trainer.task --data $(DEMO)/data --job_dir $(DEMO)/job --preset demo
 	$(RUN) -m trainer.evaluate --job_dir $(DEMO)/job --data $(DEMO)/data --split test \
 		--output $(DEMO) --nometeor
+	$(RUN) -m export.task --job_dir $(DEMO)/job --output $(DEMO)/models/mrnn
 
 test: install
 	$(RUN) -m pytest

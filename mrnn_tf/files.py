@@ -1,6 +1,7 @@
 """Files that appear whole or not at all, on any file system that TensorFlow knows."""
 
 import json
+import os
 import uuid
 from typing import Any
 
@@ -17,3 +18,26 @@ def write_whole(path: str, content: str | bytes) -> None:
 
 def write_json(path: str, content: Any) -> None:
     write_whole(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def publish(source: str, target: str, last: str) -> None:
+    """Makes a finished local directory appear at its place, whole.
+
+    It is copied beside the target and renamed. A store without directories cannot rename one: there
+    the file named `last`, without which the directory counts for nothing, is copied last.
+    """
+    remote = "://" in target
+    beside = target if remote else f"{target}.partial"
+    if not remote and tf.io.gfile.exists(beside):
+        tf.io.gfile.rmtree(beside)
+    names = [
+        os.path.relpath(os.path.join(folder, name), source)
+        for folder, _, some in os.walk(source)
+        for name in some
+    ]
+    for name in sorted(names, key=lambda name: (name == last, name)):
+        path = tf.io.gfile.join(beside, name)
+        tf.io.gfile.makedirs(os.path.dirname(path))
+        tf.io.gfile.copy(os.path.join(source, name), path, overwrite=True)
+    if not remote:
+        os.rename(beside, target)  # an empty directory there gives way, a full one does not

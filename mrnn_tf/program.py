@@ -57,6 +57,7 @@ def log_devices(require_gpu: bool) -> None:
 
 def _log_plainly() -> None:
     """Time and message, and of other packages only what is a warning."""
+    tf.get_logger().setLevel(python_logging.WARNING)
     handler = logging.get_absl_handler()
     handler.setFormatter(python_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
     handler.addFilter(

@@ -46,6 +46,39 @@ def tiny_job(tiny_data, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def photo_job(tmp_path_factory):
+    """The directory of a run on photographs of one colour, by the programs; read-only."""
+    import programs
+    import tiny
+
+    folder = tmp_path_factory.mktemp("photo_job")
+    tiny.photographs(folder / "photos")
+    prepare = ["--dataset=jsonl", "--source", folder / "photos", "--output", folder / "data"]
+    prepare += ["--min_count=1"]
+    sizes = ["--embedding_1=8", "--embedding_2=16", "--recurrent=16", "--multimodal=24"]
+    still = ["--dropout_embedding=0", "--dropout_recurrent=0", "--dropout_multimodal=0"]
+    task = ["--data", folder / "data", "--job_dir", folder / "job", "--preset=demo", *sizes, *still]
+    task += ["--epochs=20", "--batch_size=12", "--learning_rate=0.02", "--evaluate_epochs=5"]
+    for module, arguments in (("trainer.prepare", prepare), ("trainer.task", task)):
+        done = programs.run(folder, module, *arguments)
+        assert done.code == 0, done.err
+    return str(folder / "job")
+
+
+@pytest.fixture(scope="session")
+def models(photo_job, tiny_job, tmp_path_factory):
+    """A base path with two served models: `mrnn` takes photographs, `plain` features only."""
+    import programs
+
+    base = tmp_path_factory.mktemp("models")
+    for name, job in (("mrnn", photo_job), ("plain", tiny_job)):
+        arguments = ["--job_dir", job, "--output", base / name, "--beam=3", "--max_words=10"]
+        done = programs.run(base / "logs", "export.task", *arguments)
+        assert done.code == 0, done.err
+    return base
+
+
+@pytest.fixture(scope="session")
 def lite0():
     from mrnn_tf.vision import encoders
 

@@ -1,5 +1,8 @@
 """A tiny dataset of records with features that the captions depend on."""
 
+import json
+from pathlib import Path
+
 import numpy as np
 import tensorflow as tf
 
@@ -22,6 +25,19 @@ def picture(colour: int) -> bytes:
     pixels = np.zeros((12, 16, 3), np.uint8)
     pixels[..., colour] = 255
     return tf.io.encode_png(pixels).numpy()
+
+
+def photographs(folder: Path) -> None:
+    """Writes pictures of one colour with captions, as the dataset `jsonl`."""
+    folder.mkdir()
+    lines = []
+    for i in range(30):
+        colour = i % len(COLOURS)
+        (folder / f"{i}.png").write_bytes(picture(colour))
+        captions = [f"A {COLOURS[colour]} picture.", f"Everything is {COLOURS[colour]} here"]
+        split = schema.VAL if i >= 24 else schema.TRAIN
+        lines.append({"image": f"{i}.png", "captions": captions, "split": split})
+    (folder / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
 def write(

@@ -19,10 +19,13 @@ import keras
 import tensorflow as tf
 from absl import flags, logging
 
+from export import saved_model
+from export.signatures import Settings
 from mrnn_tf import program, schema
 from mrnn_tf.config import ModelConfig, TrainConfig
 from mrnn_tf.data import records
 from mrnn_tf.presets import PRESETS
+from mrnn_tf.run import Run
 from trainer import train
 
 RESTART_ME = os.EX_TEMPFAIL
@@ -42,8 +45,14 @@ _CHECKPOINT_DIR = flags.DEFINE_string(
 _TENSORBOARD_DIR = flags.DEFINE_string(
     "tensorboard_dir", None, "Default: $AIP_TENSORBOARD_LOG_DIR, or logs/ in the run directory."
 )
+_EXPORT = flags.DEFINE_bool("export", False, "Export the best weights as a SavedModel at the end.")
+_MODEL_DIR = flags.DEFINE_string(
+    "model_dir", None, "Default: $AIP_MODEL_DIR, or model/<step> in the run directory."
+)
 _ENCODER_WEIGHTS = flags.DEFINE_string(
-    "encoder_weights", None, "File with the weights that --finetune_encoder begins with."
+    "encoder_weights",
+    None,
+    "File with the weights that --finetune_encoder begins with, or --export attaches.",
 )
 _PROFILE_STEP = flags.DEFINE_integer("profile_step", None, "Profile the loop with this step.")
 _REQUIRE_GPU = flags.DEFINE_bool("require_gpu", False, "Fail where there is no GPU.")
@@ -87,6 +96,21 @@ def choose_strategy(cluster: dict, jit_compile: bool) -> tf.distribute.Strategy:
     if several:
         return tf.distribute.MultiWorkerMirroredStrategy()
     return tf.distribute.MirroredStrategy()
+
+
+def export_best(places: train.Places, model_dir: str | None) -> str:
+    """Exports the best weights, unless a run that was started again has done so; tells where."""
+    run = Run.load(places.job_dir, checkpoint_dir=places.checkpoint_dir)
+    default = tf.io.gfile.join(places.job_dir, schema.MODEL_DIR, str(run.step))
+    directory = (model_dir or default).rstrip("/")
+    if not saved_model.is_there(directory):
+        encoder = saved_model.attached_encoder(run, None, _encoder_file(run))
+        saved_model.export(run, encoder, Settings(), directory)
+    return directory
+
+
+def _encoder_file(run: Run) -> str | None:
+    return None if run.network.encoder else _ENCODER_WEIGHTS.value
 
 
 def main(_) -> None:
@@ -151,6 +175,9 @@ def main(_) -> None:
         for name, caption in result.captions:
             print(f"{name}: {caption}")
         print(f"finished at step {result.step}, best validation perplexity {result.perplexity:.3f}")
+        if _EXPORT.value:
+            model_dir = _MODEL_DIR.value or os.environ.get("AIP_MODEL_DIR")
+            print(f"exported {export_best(places, model_dir)}")
         print(f"next: tensorboard --logdir {places.tensorboard_dir}")
 
 

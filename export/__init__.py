@@ -1,0 +1,1 @@
+"""From a run directory to what a server loads."""

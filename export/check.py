@@ -1,0 +1,142 @@
+"""Proves that an export says what the run says: a fresh process runs it, Python computes it again.
+
+The expected values come from the Keras model itself, row by row and sentences read whole, not from
+the functions that were exported.
+"""
+
+import pickle
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from export import fresh, warmup
+from export.signatures import Servable
+from mrnn_tf import decode, schema
+from mrnn_tf.vision import images
+
+TOLERANCE = 1e-4
+_ROWS = 3
+
+Tensors = dict[str, np.ndarray]
+
+
+def check(directory: str, servable: Servable, names: list[str]) -> None:
+    """Raises `ValueError` where a signature of the export differs from the Python model."""
+    calls = warmup.calls(servable, _ROWS, names)
+    for (name, inputs), (_, outputs) in zip(calls, _run_fresh(directory, calls), strict=True):
+        expected = _expected(servable, name, inputs)
+        for output, value in expected.items():
+            if not _same(outputs[output], value):
+                raise ValueError(
+                    f"The export's signature `{name}` differs from the run in `{output}`: "
+                    f"{outputs[output].tolist()!s:.200} instead of {value.tolist()!s:.200}."
+                )
+
+
+def _run_fresh(directory: str, calls: list[warmup.Call]) -> list[tuple[str, Tensors]]:
+    with tempfile.TemporaryDirectory() as folder:
+        asked, answered = Path(folder, "calls"), Path(folder, "results")
+        asked.write_bytes(pickle.dumps(calls))
+        command = [sys.executable, fresh.__file__, directory, str(asked), str(answered)]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
+        if done.returncode:
+            reason = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
+            raise ValueError(f"The export does not run in a process of its own: {reason}")
+        return pickle.loads(answered.read_bytes())
+
+
+def _same(found: np.ndarray, expected: np.ndarray) -> bool:
+    if expected.dtype.kind in "OSU":
+        return np.array_equal(found.astype(str), expected.astype(str))
+    return found.shape == expected.shape and np.allclose(found, expected, TOLERANCE, TOLERANCE)
+
+
+def _expected(servable: Servable, name: str, inputs: Tensors) -> Tensors:
+    if name == schema.SERVING_DEFAULT:
+        name = servable.default
+    compute = {
+        schema.BEAM_DECODE: _beam_decode,
+        schema.CAPTION: _caption,
+        schema.NEXT_WORD: _next_word,
+        schema.SENTENCE_LOG_PROB: _sentence_log_prob,
+        schema.ENCODE_IMAGE: _encode_image,
+    }[name]
+    names = list(inputs)
+    rows = [
+        compute(servable, *(inputs[each][row] for each in names))
+        for row in range(len(inputs[names[0]]))
+    ]
+    return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
+
+
+def _beam_decode(servable: Servable, features: np.ndarray, prefix: str) -> Tensors:
+    settings, model = servable.settings, servable.network.model
+    image = model.project_image(features[np.newaxis])
+    ids = servable.vocabulary.ids([prefix]).to_tensor()
+    found = decode.beam(
+        *decode.begin(model, image, ids, settings.beam),
+        width=settings.beam,
+        length_power=settings.length_power,
+        max_words=settings.max_words,
+    )
+    sentences = servable.vocabulary.sentences(found.ids[0]).numpy()
+    there = found.log_probs[0].numpy() > schema.MISSING_LOG_PROB
+    texts = [f"{prefix} {sentence.decode()}".strip() for sentence in sentences]
+    return {
+        schema.CAPTIONS: np.where(there, np.array(texts, object), "").astype(str).astype("S"),
+        schema.LOG_PROBS: found.log_probs[0].numpy(),
+        schema.WORD_LOG_PROBS: found.word_log_probs[0].numpy(),
+    }
+
+
+def _caption(servable: Servable, content: bytes) -> Tensors:
+    found = _beam_decode(servable, _encode_image(servable, content)[schema.FEATURES], "")
+    return {name: found[name] for name in (schema.CAPTIONS, schema.LOG_PROBS)}
+
+
+def _next_word(servable: Servable, features: np.ndarray, prefix: str) -> Tensors:
+    log_probs = _log_softmax(servable, features, servable.vocabulary.ids([prefix])[0])[-1]
+    silent = [schema.PAD_ID, schema.START_ID, schema.UNKNOWN_ID]
+    log_probs[silent] = -np.inf
+    best = np.argsort(-log_probs, kind="stable")[: servable.settings.top_k]
+    best = best[np.isfinite(log_probs[best])]
+    more = servable.settings.top_k - len(best)
+    words = [servable.vocabulary.words[word].encode() for word in best]
+    return {
+        schema.WORDS: np.array([*words, *[b""] * more]),
+        schema.LOG_PROBS: np.append(log_probs[best], np.full(more, schema.MISSING_LOG_PROB)),
+    }
+
+
+def _sentence_log_prob(servable: Servable, features: np.ndarray, sentence: str) -> Tensors:
+    ids = servable.vocabulary.ids([sentence])[0].numpy()
+    log_probs = _log_softmax(servable, features, ids)
+    total = log_probs[np.arange(len(ids) + 1), [*ids, schema.END_ID]].sum()
+    return {
+        schema.LOG_PROB: np.float32(total),
+        schema.PERPLEXITY: np.float32(np.exp(-total / (len(ids) + 1))),
+        schema.NUM_WORDS: np.int32(len(ids) + 1),
+        schema.NUM_UNKNOWN: np.int32(np.sum(ids == schema.UNKNOWN_ID)),
+    }
+
+
+def _encode_image(servable: Servable, content: bytes) -> Tensors:
+    windows = servable.encoder.prepare(images.decode(content))
+    features = servable.encoder.encode(windows[tf.newaxis])
+    encoded = {schema.FEATURES: features[0].numpy()}
+    if "multimodal" in servable.network.model.wiring.image_to:
+        encoded[schema.REFINED] = servable.network.model.refined(features)[0].numpy()
+    return encoded
+
+
+def _log_softmax(servable: Servable, features: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """log P [T + 1, V] of the words after the start sign and after every given word."""
+    inputs = {
+        schema.FEATURES: features[np.newaxis],
+        schema.WORD_IDS: np.array([[schema.START_ID, *ids]]),
+    }
+    return tf.nn.log_softmax(servable.network.model(inputs)[0]).numpy()

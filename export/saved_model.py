@@ -1,0 +1,92 @@
+"""Writes a run as a SavedModel, checked before anybody can see it."""
+
+import dataclasses
+import os
+import tempfile
+
+import tensorflow as tf
+from absl import logging
+
+from export import check, warmup
+from export.signatures import Servable, Settings, signatures
+from mrnn_tf import files, schema
+from mrnn_tf.run import FINETUNED, Run
+from mrnn_tf.vision import encoders
+
+_MARKER = "saved_model.pb"
+
+
+def attached_encoder(run: Run, name: str | None, weights: str | None) -> encoders.Encoder | None:
+    """The encoder of a run's features, or the named one; `None` where none is known."""
+    if run.network.encoder is not None:
+        if name or weights:
+            raise ValueError(f"--encoder: the run has its own, {FINETUNED}; leave the flag out.")
+        return run.network.encoder
+    known = run.config.encoder
+    if name is None and "name" not in known:
+        if weights:
+            raise ValueError("--encoder_weights: --encoder must name the encoder that they are of.")
+        logging.info("The run has precomputed features: exporting without an image encoder.")
+        return None
+    encoder = encoders.create(name or known["name"], weights, known.get("crops", 1))
+    if encoder.feature_size != run.config.feature_size:
+        raise ValueError(
+            f"--encoder {encoder.name} makes {encoder.feature_size} features, but the run was "
+            f"trained on {run.config.feature_size} of {known['identity']}."
+        )
+    if "name" in known and encoder.identity != known["identity"]:
+        raise ValueError(
+            f"--encoder_weights: the encoder would be {encoder.identity}, but the run was trained "
+            f"on {known['identity']}."
+        )
+    if "name" not in known:
+        logging.warning(
+            "Attaching %s to %s: that these are its features cannot be checked.",
+            encoder.identity,
+            known["identity"],
+        )
+    return encoder
+
+
+def export(run: Run, encoder: encoders.Encoder | None, settings: Settings, directory: str) -> None:
+    """Writes a checked SavedModel to a directory, which must not hold one yet."""
+    if is_there(directory):
+        raise ValueError(f"{directory} holds a model already: it is not overwritten.")
+    servable = Servable(run, encoder, settings)
+    functions = signatures(servable)
+    with tempfile.TemporaryDirectory() as folder:
+        built = os.path.join(folder, "model")
+        facts = os.path.join(folder, schema.CONFIG_FILE)
+        words = os.path.join(folder, schema.VOCABULARY_FILE)
+        encoder_facts = encoder.describe() if encoder else {}
+        files.write_json(
+            facts,
+            {
+                "run": run.config.to_dict(),
+                "step": run.step,
+                "encoder": {"identity": run.config.encoder["identity"], **encoder_facts},
+                "settings": dataclasses.asdict(settings),
+            },
+        )
+        run.vocabulary.save(words)
+        root = servable.tracked()
+        root.assets = [tf.saved_model.Asset(facts), tf.saved_model.Asset(words)]
+        tf.saved_model.save(root, built, functions)
+        path = os.path.join(built, warmup.PATH)
+        os.makedirs(os.path.dirname(path))
+        warmup.write(path, servable, functions)
+        logging.info("Checking every signature in a fresh process")
+        check.check(built, servable, list(functions))
+        files.publish(built, directory, last=_MARKER)
+
+
+def is_there(directory: str) -> bool:
+    """Whether a directory holds a whole SavedModel."""
+    return tf.io.gfile.exists(tf.io.gfile.join(directory, _MARKER))
+
+
+def next_version(output: str) -> int:
+    """One more than the newest version in a model's folder."""
+    names = tf.io.gfile.listdir(output) if tf.io.gfile.isdir(output) else []
+    there = [int(name.rstrip("/")) for name in names if name.rstrip("/").isdigit()]
+    return max(there, default=0) + 1

@@ -1,0 +1,68 @@
+"""Example requests of every signature: for a server's warm-up and for the check of an export."""
+
+import io
+from collections.abc import Iterable
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
+
+from export.signatures import Servable
+from mrnn_tf import schema
+
+BATCH_SIZES = (1, 4, 16)
+# A server reads this file of a version before it is ready.
+PATH = "assets.extra/tf_serving_warmup_requests"
+_SENTENCES = ("A man rides a horse.", "", "two dogs", "zxqv in the snow")
+
+Call = tuple[str, dict[str, np.ndarray]]  # a signature and its inputs
+
+
+def calls(servable: Servable, rows: int, names: Iterable[str]) -> list[Call]:
+    """A call with this many rows for every named signature."""
+    features = np.random.default_rng(0).random((rows, servable.feature_size), np.float32)
+    features *= servable.network.mean_features.numpy() + 1e-3
+    texts = np.array([_SENTENCES[row % len(_SENTENCES)] for row in range(rows)], object)
+    known = {
+        schema.FEATURES: features,
+        schema.PREFIX: np.array([" ".join(text.split()[:2]) for text in texts], object),
+        schema.SENTENCES: texts,
+        schema.IMAGE_BYTES: np.array([_picture(row) for row in range(rows)], object),
+    }
+    inputs = {
+        schema.BEAM_DECODE: (schema.FEATURES, schema.PREFIX),
+        schema.NEXT_WORD: (schema.FEATURES, schema.PREFIX),
+        schema.SENTENCE_LOG_PROB: (schema.FEATURES, schema.SENTENCES),
+        schema.CAPTION: (schema.IMAGE_BYTES,),
+        schema.ENCODE_IMAGE: (schema.IMAGE_BYTES,),
+    }
+    inputs[schema.SERVING_DEFAULT] = inputs[
+        schema.CAPTION if servable.encoder else schema.BEAM_DECODE
+    ]
+    return [(name, {each: known[each] for each in inputs[name]}) for name in names]
+
+
+def write(path: str, servable: Servable, names: Iterable[str]) -> None:
+    """Writes the requests as TF Serving reads them."""
+    names = list(names)
+    with tf.io.TFRecordWriter(path) as writer:
+        for rows in BATCH_SIZES:
+            for signature, inputs in calls(servable, rows, names):
+                request = predict_pb2.PredictRequest()
+                request.model_spec.name = schema.MODEL
+                request.model_spec.signature_name = signature
+                for name, value in inputs.items():
+                    request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
+                log = prediction_log_pb2.PredictLog(request=request)
+                writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
+
+
+def _picture(number: int) -> bytes:
+    """A picture as a JPEG or, every other one, as a PNG of another size."""
+    rng = np.random.default_rng(number)
+    pixels = rng.integers(0, 256, (6, 8, 3), np.uint8)
+    picture = Image.fromarray(pixels).resize((160 + 16 * (number % 3), 120), Image.BICUBIC)
+    content = io.BytesIO()
+    picture.save(content, "PNG" if number % 2 else "JPEG")
+    return content.getvalue()

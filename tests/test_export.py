@@ -1,0 +1,153 @@
+"""`python -m export.task`, and what it checks before a version appears."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import programs
+import pytest
+import tensorflow as tf
+from tensorflow_serving.apis import prediction_log_pb2
+
+from export import check, fresh, saved_model, warmup
+from export.signatures import Servable, Settings, signatures
+from mrnn_tf.config import VARIANTS, ModelConfig, RunConfig, TrainConfig
+from mrnn_tf.run import Run, build
+
+SMALL = Settings(beam=2, top_k=4, max_words=5)
+
+
+@pytest.fixture
+def export(tmp_path):
+    return lambda *arguments: programs.run(tmp_path, "export.task", *arguments)
+
+
+def test_versions_follow_one_another_and_are_not_overwritten(export, tiny_job, tmp_path):
+    base = tmp_path / "models" / "mrnn"
+    (base / "7.partial").mkdir(parents=True)
+    (base / "4").mkdir()
+    done = export("--job_dir", tiny_job, "--output", base, "--beam=2")
+    assert done.code == 0, done.err
+    assert f"exported {base / '5'}" in done.out
+    assert f"next: python -m serving.local --model_base_path {base.parent}" in done.out
+    before = {path: path.stat().st_mtime_ns for path in (base / "5").rglob("*")}
+    again = export("--job_dir", tiny_job, "--output", base, "--version=5")
+    assert again.code == 1 and "holds a model already" in again.error
+    assert {path: path.stat().st_mtime_ns for path in (base / "5").rglob("*")} == before
+
+
+def test_saved_model_cli_runs_it(models):
+    # The tool knows TensorFlow's own ops only; the tokeniser's come with tensorflow-text.
+    tool = (
+        "import tensorflow_text; from tensorflow.python.tools.saved_model_cli import main; main()"
+    )
+    command = [sys.executable, "-c", tool, "run", "--dir", str(models / "plain" / "1")]
+    command += ["--tag_set", "serve", "--signature_def"]
+    features = f"features={[[1.0] * 12] * 2}"
+    for signature, text, output in (
+        ("sentence_log_prob", "sentences=['a red dog', '']", "num_words"),
+        ("beam_decode", "prefix=['a', '']", "captions"),
+    ):
+        done = subprocess.run(
+            [*command, signature, "--input_exprs", f"{features};{text}"],
+            capture_output=True, text=True, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        assert f"Result for output key {output}" in done.stdout
+
+
+def test_every_signature_is_warmed_up_at_several_sizes(models):
+    path = str(models / "mrnn" / "1" / warmup.PATH)
+    loaded = tf.saved_model.load(str(models / "mrnn" / "1"))
+    seen = set()
+    for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
+        request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+        inputs = {k: tf.constant(tf.make_ndarray(v)) for k, v in request.inputs.items()}
+        rows = {len(value) for value in inputs.values()}
+        seen |= {(request.model_spec.signature_name, *rows)}
+        if rows == {4}:
+            loaded.signatures[request.model_spec.signature_name](**inputs)
+    assert seen == {(name, size) for name in loaded.signatures for size in warmup.BATCH_SIZES}
+
+
+def test_a_model_that_says_something_else_is_not_published(tiny_job, tmp_path, monkeypatch):
+    run = Run.load(tiny_job)
+    original = check._run_fresh
+
+    def changed(directory, calls):
+        results = original(directory, calls)
+        results[0][1]["captions"] = np.roll(results[0][1]["captions"], 1, axis=1)
+        return results
+
+    monkeypatch.setattr(check, "_run_fresh", changed)
+    with pytest.raises(ValueError, match="signature `beam_decode` differs from the run in `capti"):
+        saved_model.export(run, None, SMALL, str(tmp_path / "mrnn" / "1"))
+    assert not (tmp_path / "mrnn").exists()
+
+
+@pytest.mark.parametrize("kind", ["python", "xla"])
+def test_what_a_stock_server_cannot_run_is_found(tmp_path, kind):
+    module = tf.Module()
+
+    def compute(x):
+        return {"y": tf.numpy_function(lambda x: x, [x], tf.float32) if kind == "python" else x + 1}
+
+    module.f = tf.function(
+        compute, input_signature=[tf.TensorSpec([None])], jit_compile=kind == "xla" or None
+    )
+    tf.saved_model.save(module, str(tmp_path / "m"), signatures=module.f)
+    wanted = {"python": ["PyFunc"], "xla": ["_XlaMustCompile"]}[kind]
+    assert fresh.unservable(str(tmp_path / "m")) == wanted
+    with pytest.raises(ValueError, match="TF Serving could not run"):
+        check._run_fresh(str(tmp_path / "m"), [])
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_is_exported_as_it_is(tiny_job, variant):
+    """The functions themselves, against the model, without a process for each."""
+    trained = Run.load(tiny_job)
+    sizes = {"embedding_1": 4, "embedding_2": 6, "recurrent": 6, "multimodal": 7}
+    vocabulary = trained.vocabulary
+    config = RunConfig(
+        ModelConfig(variant=variant, image_dropout=0.1 * (variant == "mrnn"), **sizes),
+        TrainConfig(), len(vocabulary), 5, {"identity": "features:x:5"}, "x",
+    )  # fmt: skip
+    network = build(config)
+    for weight in network.model.trainable_variables:
+        weight.assign(weight * 3)
+    servable = Servable(Run(config, vocabulary, network, 1), None, SMALL)
+    functions = signatures(servable)
+    for name, inputs in warmup.calls(servable, 3, functions):
+        outputs = functions[name](**{k: tf.constant(v) for k, v in inputs.items()})
+        for output, value in check._expected(servable, name, inputs).items():
+            assert check._same(outputs[output].numpy(), value), (name, output)
+
+
+def test_remote_places_get_the_model_last(tiny_job):
+    saved_model.export(Run.load(tiny_job), None, SMALL, "ram://models/mrnn/3")
+    assert saved_model.next_version("ram://models/mrnn") == 4
+    loaded = tf.saved_model.load("ram://models/mrnn/3")
+    assert "beam_decode" in loaded.signatures
+
+
+BAD = {
+    "job": ("--output OUT", "--job_dir is required"),
+    "output": ("--job_dir JOB", "--output is required"),
+    "no run": ("--job_dir nowhere --output OUT", "nowhere holds no config.json"),
+    "size": ("--job_dir JOB --output OUT --encoder efficientnet_lite0", "makes 1280 features, but"),
+    "weights": ("--job_dir JOB --output OUT --encoder_weights f", "--encoder must name"),
+    "other weights": ("--job_dir PHOTO --output OUT --encoder_weights random", "the encoder would"),
+    "beam": ("--job_dir JOB --output OUT --beam 0", "beam"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_sentence(export, tiny_job, photo_job, tmp_path, case):
+    arguments, sentence = BAD[case]
+    places = {"OUT": str(tmp_path / "out"), "JOB": tiny_job, "PHOTO": photo_job}
+    done = export(*(places.get(word, word) for word in arguments.split()))
+    assert done.code == 1
+    assert sentence in done.error
+    assert not Path(places["OUT"]).exists()

@@ -1,0 +1,44 @@
+import pytest
+import tensorflow as tf
+
+from mrnn_tf import files
+
+
+@pytest.fixture
+def built(tmp_path):
+    (tmp_path / "built" / "parts").mkdir(parents=True)
+    (tmp_path / "built" / "a.marker").write_text("whole")
+    (tmp_path / "built" / "parts" / "z").write_bytes(b"\x00\xff")
+    return str(tmp_path / "built")
+
+
+def test_a_directory_appears_whole_and_leftovers_go(built, tmp_path):
+    (tmp_path / "there" / "1.partial").mkdir(parents=True)
+    (tmp_path / "there" / "1.partial" / "of a killed run").touch()
+    files.publish(built, str(tmp_path / "there" / "1"), last="a.marker")
+    assert {str(p.relative_to(tmp_path / "there")) for p in (tmp_path / "there").rglob("*")} == {
+        "1", "1/a.marker", "1/parts", "1/parts/z",
+    }  # fmt: skip
+    assert (tmp_path / "there" / "1" / "parts" / "z").read_bytes() == b"\x00\xff"
+
+
+def test_on_a_store_without_renames_the_marker_comes_last(built, monkeypatch):
+    copied, copy = [], tf.io.gfile.copy
+
+    def note(source, target, overwrite):
+        copied.append(target)
+        copy(source, target, overwrite)
+
+    monkeypatch.setattr(tf.io.gfile, "copy", note)
+    files.publish(built, "ram://published/1", last="a.marker")
+    assert copied == ["ram://published/1/parts/z", "ram://published/1/a.marker"]
+    assert tf.io.gfile.exists("ram://published/1/a.marker")
+
+
+def test_a_file_is_written_beside_and_renamed(tmp_path):
+    path = tmp_path / "f.json"
+    files.write_json(str(path), {"a": [1.5]})
+    assert path.read_text() == '{\n "a": [\n  1.5\n ]\n}\n'
+    with pytest.raises(ValueError, match="JSON"):
+        files.write_json(str(path), float("nan"))
+    assert [p.name for p in tmp_path.iterdir()] == ["f.json"]

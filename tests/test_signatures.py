@@ -1,0 +1,201 @@
+"""The exported signatures, called as a server calls them."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tiny
+from PIL import Image
+
+from mrnn_tf import schema
+
+MISSING = schema.MISSING_LOG_PROB
+N, K, T = 3, 10, 11
+
+
+@pytest.fixture(scope="module")
+def photo(models):
+    return tf.saved_model.load(str(models / "mrnn" / "1"))
+
+
+@pytest.fixture(scope="module")
+def plain(models):
+    return tf.saved_model.load(str(models / "plain" / "1"))
+
+
+def call(loaded, signature, **inputs):
+    outputs = loaded.signatures[signature](**{k: tf.constant(v) for k, v in inputs.items()})
+    return {name: value.numpy() for name, value in outputs.items()}
+
+
+def features(*things):
+    """Features as those of the tiny dataset; `None` makes a row of zeros."""
+    rows = np.zeros((len(things), tiny.FEATURE_SIZE), np.float32)
+    for row, thing in zip(rows, things, strict=True):
+        if thing is not None:
+            row[thing[0]] = row[3 + thing[1]] = 1
+    return rows
+
+
+def encoded(mode, size=(30, 20), kind="PNG", colour="blue"):
+    content = io.BytesIO()
+    Image.new("RGB", size, colour).convert(mode).save(content, kind)
+    return content.getvalue()
+
+
+def test_names_types_and_shapes_are_those_of_the_contract(photo, plain):
+    strings, unknown = tf.string, None
+    decoded = {
+        "captions": (strings, [unknown, N]), "log_probs": (tf.float32, [unknown, N]),
+        "words": (strings, [unknown, N, T]), "word_log_probs": (tf.float32, [unknown, N, T]),
+        "word_evidence": (tf.float32, [unknown, N, T]),
+    }  # fmt: skip
+    sentence = {
+        "log_prob": (tf.float32, [unknown]), "perplexity": (tf.float32, [unknown]),
+        "num_words": (tf.int32, [unknown]), "num_unknown": (tf.int32, [unknown]),
+        "word_log_probs": (tf.float32, [unknown, unknown]),
+    }  # fmt: skip
+    captions = {name: decoded[name] for name in ("captions", "log_probs")}
+    next_word = {"words": (strings, [unknown, K]), "log_probs": (tf.float32, [unknown, K])}
+    encoding = {"features": (tf.float32, [unknown, 1280]), "refined": (tf.float32, [unknown, 24])}
+    image = {"image_bytes": (strings, [unknown])}
+
+    def of(size, text):
+        return {"features": (tf.float32, [unknown, size]), text: (strings, [unknown])}
+
+    def contract(size):
+        return {
+            "beam_decode": (of(size, "prefix"), decoded),
+            "next_word": (of(size, "prefix"), next_word),
+            "sentence_log_prob": (of(size, "sentences"), sentence),
+        }
+
+    def found(loaded):
+        return {
+            name: tuple(
+                {each.name: (each.dtype, each.shape.as_list()) for each in specs}
+                for specs in (
+                    function.structured_input_signature[1].values(),
+                    [tf.TensorSpec(v.shape, v.dtype, k) for k, v in
+                     function.structured_outputs.items()],
+                )
+            )
+            for name, function in loaded.signatures.items()
+        }  # fmt: skip
+
+    of_photos = {**contract(1280), "caption": (image, captions), "encode_image": (image, encoding)}
+    assert found(photo) == {**of_photos, "serving_default": of_photos["caption"]}
+    of_features = contract(tiny.FEATURE_SIZE)
+    assert found(plain) == {**of_features, "serving_default": of_features["beam_decode"]}
+
+
+def test_photographs_of_any_kind_and_size_become_sentences(photo):
+    contents = [
+        tiny.picture(2),
+        encoded("RGB", (30, 20), "JPEG"),
+        encoded("RGBA", (301, 17)),
+        encoded("CMYK", (64, 64), "JPEG"),
+        encoded("P", (9, 400)),
+    ]
+    captions = call(photo, "caption", image_bytes=contents)["captions"]
+    for best in captions[:, 0]:
+        assert best in (b"a blue picture", b"everything is blue here")
+    grey = [encoded("L", kind="JPEG"), encoded("I;16"), encoded("LA")]
+    found = call(photo, "caption", image_bytes=grey)
+    assert (found["log_probs"][:, 0] > -100).all() and all(found["captions"][:, 0])
+
+
+def test_bad_rows_leave_the_others_alone(photo):
+    good, empty, text, cut = tiny.picture(0), b"", b"no image", tiny.picture(1)[:40]
+    found = call(photo, "caption", image_bytes=[empty, good, text, cut])
+    alone = call(photo, "caption", image_bytes=[good])
+    assert found["captions"][1].tolist() == alone["captions"][0].tolist()
+    np.testing.assert_allclose(found["log_probs"][1], alone["log_probs"][0], atol=1e-5)
+    for row in (0, 2, 3):
+        assert found["captions"][row].tolist() == [b""] * N
+        assert found["log_probs"][row].tolist() == [np.float32(MISSING)] * N
+    encoding = call(photo, "encode_image", image_bytes=[text, good])
+    assert not encoding["features"][0].any() and not encoding["refined"][0].any()
+    assert encoding["features"][1].any()
+    again = call(photo, "beam_decode", features=encoding["features"], prefix=["", ""])
+    assert again["captions"][1].tolist() == alone["captions"][0].tolist()
+    assert again["captions"][0].tolist() == [b""] * N
+
+
+def test_features_that_are_no_numbers_have_no_sentences_and_no_words(plain):
+    bad = features((0, 0), None, (0, 0), (1, 1))
+    bad[0, 5] = np.nan
+    bad[2, 1] = np.inf
+    texts = ["a red dog"] * 4
+    found = call(plain, "beam_decode", features=bad, prefix=texts)
+    assert found["captions"][:3].tolist() == [[b""] * N] * 3
+    assert (found["log_probs"][:3] == np.float32(MISSING)).all()
+    assert not found["words"][:3].any() and not found["word_log_probs"][:3].any()
+    words = call(plain, "next_word", features=bad, prefix=texts)
+    assert not words["words"][:3].any() and (words["log_probs"][:3] == np.float32(MISSING)).all()
+    scored = call(plain, "sentence_log_prob", features=bad, sentences=texts)
+    assert (scored["log_prob"][:3] == np.float32(MISSING)).all()
+    assert np.isfinite(scored["perplexity"]).all() and scored["num_words"].tolist() == [4] * 4
+    for outputs in (found, words, scored):
+        for value in outputs.values():
+            assert value.dtype.kind == "O" or np.isfinite(value).all()
+    assert scored["log_prob"][3] > -50 and found["captions"][3, 0] and words["words"][3, 0]
+
+
+def test_a_prefix_stays_as_typed_and_is_not_charged(plain):
+    images = features((0, 1), (0, 1), (0, 1), (0, 1))
+    prefix = ["There IS", "", " There is a red cat here ", "zebras!"]
+    found = call(plain, "beam_decode", features=images, prefix=prefix)
+    captions = [row[0].decode() for row in found["captions"]]
+    assert captions[0].startswith("There IS a red cat")
+    assert captions[1] and captions[1] == captions[1].strip()
+    assert captions[2] == "There is a red cat here"
+    assert captions[3].startswith("zebras! ")
+    words = [word for word in found["words"][0, 0].tolist() if word]
+    assert words[-1] == b"</s>" and " ".join(w.decode() for w in words[:-1]) == captions[0][9:]
+    totals = found["word_log_probs"].sum(axis=-1)
+    there = found["log_probs"] > -1e30
+    np.testing.assert_allclose(found["log_probs"][there], totals[there], atol=1e-4)
+    assert b"<unk>" not in b" ".join(found["words"].ravel())
+    # The picture, not the language, says which colour and which thing.
+    evidence = dict(zip(found["words"][0, 0], found["word_evidence"][0, 0], strict=True))
+    assert min(evidence[b"red"], evidence[b"cat"]) > 0.5 > abs(evidence[b"a"])
+
+
+def test_next_words_are_a_distribution_without_the_unknown_word(plain):
+    found = call(plain, "next_word", features=features((2, 3), (2, 3)), prefix=["a", "a blue boat"])
+    assert found["words"][0, 0] == b"blue"
+    assert found["words"][1, 0] in (b"</s>", b"here", b"today")
+    assert b"</s>" in found["words"][1] and b"<unk>" not in found["words"]
+    assert (np.diff(found["log_probs"]) <= 0).all()
+    total = np.exp(found["log_probs"]).sum(axis=1)
+    assert ((total > 0.8) & (total < 1.0)).all()
+
+
+def test_sentences_are_scored_as_a_sum_over_their_words_and_the_end(plain):
+    sentences = ["A red dog.", "", "a qwxz dog", "A GREEN cat!"]
+    found = call(plain, "sentence_log_prob", features=features(*[(0, 0)] * 4), sentences=sentences)
+    assert found["num_words"].tolist() == [4, 1, 4, 4]
+    assert found["num_unknown"].tolist() == [0, 0, 1, 0]
+    assert found["word_log_probs"].shape == (4, 4)
+    assert found["word_log_probs"][1, 1:].tolist() == [0, 0, 0]
+    np.testing.assert_allclose(found["log_prob"], found["word_log_probs"].sum(axis=1), rtol=1e-5)
+    expected = np.exp(-found["log_prob"] / found["num_words"])
+    np.testing.assert_allclose(found["perplexity"], expected, rtol=1e-4)
+    assert found["log_prob"][0] > max(found["log_prob"][1:])
+
+
+def test_no_rows_are_no_error(plain):
+    nothing = np.zeros((0, tiny.FEATURE_SIZE), np.float32)
+    found = call(plain, "beam_decode", features=nothing, prefix=np.zeros(0, "S"))
+    assert found["captions"].shape == (0, N)
+
+
+def test_assets_tell_what_the_model_is(models):
+    assets = models / "mrnn" / "1" / "assets"
+    facts = json.loads((assets / "config.json").read_text())
+    assert facts["encoder"]["identity"].startswith("efficientnet_lite0:")
+    assert facts["settings"] == {"beam": N, "top_k": K, "max_words": T - 1, "length_power": 0.7}
+    assert (assets / "vocabulary.txt").read_text().splitlines()[:4] == list(schema.RESERVED_WORDS)
