@@ -35,6 +35,7 @@ bench: install
 	$(RUN) benchmarks/input_pipeline.py
 	$(RUN) benchmarks/training.py
 	$(RUN) benchmarks/decoding.py
+	$(RUN) benchmarks/server.py
 
 lint: install
 	$(BIN)/ruff format --check .

@@ -15,16 +15,17 @@ LAYERS = [
     {"mrnn_tf.decode", "mrnn_tf.retrieval"},
     {"mrnn_tf.run"},
     {"export"},
-    {"trainer"},
+    {"trainer", "serving"},
 ]
+TOPS = ("mrnn_tf", "export", "trainer", "serving")
 RANK = {name: rank for rank, layer in enumerate(LAYERS) for name in layer}
-FILES = [p for top in ("mrnn_tf", "export", "trainer") for p in sorted((ROOT / top).rglob("*.py"))]
+FILES = [p for top in TOPS for p in sorted((ROOT / top).rglob("*.py"))]
 
 
 def unit(module: str) -> str | None:
     """The layer's member that a module belongs to."""
     parts = module.split(".")
-    if parts[0] not in ("mrnn_tf", "export", "trainer"):
+    if parts[0] not in TOPS:
         return None
     return ".".join(parts[:2]) if parts[0] == "mrnn_tf" else parts[0]
 

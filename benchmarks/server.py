@@ -1,0 +1,166 @@
+"""The speed of `serving.local`: with batching against without, and against no server at all.
+
+    python benchmarks/server.py
+    python benchmarks/server.py --model_base_path models --model mrnn --signature beam_decode
+
+Without a directory it makes a small model: three layers of 2048 units, whose weights every run
+reads once, however many rows it has, as the weights of a captioner are. Two servers run side by
+side, one of them with --nobatching, and are asked in turns over gRPC; the best round counts. The
+clients share the cores with the server. A request has one row: the first of the model's warm-up
+records for the signature, or zeros.
+"""
+
+import asyncio
+import contextlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+import grpc
+import numpy as np
+import tensorflow as tf
+from absl import app, flags
+from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
+
+from serving.servables import WARMUP_FILE, Servable
+from serving.signatures import Arrays
+from serving.tensor_protos import read, write
+
+_BASE_PATH = flags.DEFINE_string("model_base_path", None, "Models; default: a small one is made.")
+_MODEL = flags.DEFINE_string("model", "mrnn", "The model to ask.")
+_SIGNATURE = flags.DEFINE_string("signature", "serving_default", "The signature to ask.")
+_CLIENTS = flags.DEFINE_integer("clients", 32, "Concurrent clients.")
+_SECONDS = flags.DEFINE_float("seconds", 5.0, "Of each round.")
+_ROUNDS = flags.DEFINE_integer("rounds", 3, "Rounds of each side; the best counts.")
+UNITS, LAYERS = 2048, 3
+MAX_BYTES = 64 << 20
+SIDES = {"batching": [], "one by one": ["--nobatching"]}
+
+
+def main(_) -> None:
+    with contextlib.ExitStack() as stack:
+        base = _BASE_PATH.value or _make_model(stack.enter_context(tempfile.TemporaryDirectory()))
+        servers = {name: stack.enter_context(_server(base, each)) for name, each in SIDES.items()}
+        versions = [
+            name for name in tf.io.gfile.listdir(f"{base}/{_MODEL.value}") if name.isdigit()
+        ]
+        path = f"{base}/{_MODEL.value}/{max(versions, key=int)}"
+        servable = Servable(_MODEL.value, 0, path, MAX_BYTES)
+        signature = servable.signature(_SIGNATURE.value)
+        inputs = _one_row(servable, path)
+
+        request = predict_pb2.PredictRequest()
+        request.model_spec.name = _MODEL.value
+        request.model_spec.signature_name = _SIGNATURE.value
+        for name, array in inputs.items():
+            request.inputs[name].CopyFrom(write(array))
+
+        loads, alone = {}, {"direct": []}
+        for _ in range(_ROUNDS.value):
+            for name, address in servers.items():
+                took = asyncio.run(_ask(address, request, _CLIENTS.value))
+                loads[name] = max(loads.get(name, []), took, key=len)
+            alone["direct"].append(_direct(lambda: signature(inputs)))
+            for name, address in servers.items():
+                took = asyncio.run(_ask(address, request, 1))
+                alone.setdefault(name, []).append(np.median(took))
+
+    print(f"{_CLIENTS.value} clients, `{_SIGNATURE.value}`")
+    for name, took in loads.items():
+        p50, p99 = 1e3 * np.quantile(took, [0.5, 0.99])
+        speed = len(took) / _SECONDS.value
+        print(f"  {name:12} {speed:8.1f} requests/s, p50 {p50:.1f} ms, p99 {p99:.1f} ms")
+    ratio = len(loads["batching"]) / len(loads["one by one"])
+    print(f"  ratio of batching to one by one: {ratio:.2f}")
+    print("one client")
+    best = {name: 1e3 * min(took) for name, took in alone.items()}
+    for name, took in best.items():
+        print(f"  {name:12} p50 {took:.2f} ms")
+    print(f"  the server adds {best['batching'] - best['direct']:.2f} ms to a direct call")
+
+
+@contextlib.contextmanager
+def _server(base: str, arguments: list[str]) -> Iterator[str]:
+    """The address of a server that is ready."""
+    command = [sys.executable, "-m", "serving.local", f"--model_base_path={base}", "--port=0"]
+    with subprocess.Popen(
+        [*command, "--rest_api_port=0", *arguments], stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            said = ""
+            while "next: " not in said:
+                line = process.stdout.readline()
+                if not line:
+                    raise RuntimeError("the server has not started")
+                said += line
+            yield re.search(r"gRPC (\S+),", said)[1]
+        finally:
+            process.terminate()
+
+
+async def _ask(address: str, request: predict_pb2.PredictRequest, clients: int) -> list[float]:
+    """The seconds of every request that concurrent clients got answered in a round."""
+    options = [("grpc.max_receive_message_length", -1)]
+    async with grpc.aio.insecure_channel(address, options) as channel:
+        stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
+        await stub.Predict(request)
+        until = time.perf_counter() + _SECONDS.value
+        took = []
+
+        async def client():
+            while (began := time.perf_counter()) < until:
+                await stub.Predict(request)
+                took.append(time.perf_counter() - began)
+
+        await asyncio.gather(*(client() for _ in range(clients)))
+    return took
+
+
+def _direct(call) -> float:
+    took = []
+    until = time.perf_counter() + _SECONDS.value
+    while (began := time.perf_counter()) < until:
+        call()
+        took.append(time.perf_counter() - began)
+    return np.median(took)
+
+
+def _one_row(servable: Servable, path: str) -> Arrays:
+    signature = servable.signature(_SIGNATURE.value)
+    records = tf.io.gfile.join(path, WARMUP_FILE)
+    if tf.io.gfile.exists(records):
+        for record in tf.data.TFRecordDataset(records).as_numpy_iterator():
+            request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
+            if request.model_spec.signature_name == signature.name:
+                inputs = read(signature, request.inputs, MAX_BYTES)
+                return {name: array[:1] for name, array in inputs.items()}
+    return {
+        name: np.full([size or 1 for size in spec.shape], b"" if spec.dtype == tf.string else 0,
+                      spec.dtype.as_numpy_dtype)
+        for name, spec in signature.inputs.items()
+    }  # fmt: skip
+
+
+def _make_model(base: str) -> str:
+    random = np.random.default_rng(0)
+    model = tf.Module()
+    model.kernels = [
+        tf.Variable(random.normal(0, UNITS**-0.5, (UNITS, UNITS)).astype(np.float32))
+        for _ in range(LAYERS)
+    ]
+
+    @tf.function(input_signature=[tf.TensorSpec([None, UNITS], name="features")])
+    def serve(features):
+        for kernel in model.kernels:
+            features = tf.tanh(features @ kernel)
+        return dict(zip(("scores", "ids"), tf.math.top_k(features, 5), strict=True))
+
+    tf.saved_model.save(model, f"{base}/{_MODEL.value}/1", {_SIGNATURE.value: serve})
+    return base
+
+
+if __name__ == "__main__":
+    app.run(main)

@@ -1,0 +1,1 @@
+"""Serving: a server for one machine, a client for any, and deployments."""

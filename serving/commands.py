@@ -1,0 +1,292 @@
+"""The command line of serving.client: files and sentences in, tables or JSON lines out."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import numpy as np
+import tqdm
+from absl import app, flags
+
+from mrnn_tf import schema
+from serving import photos
+from serving.client import Client, Row, ServingError
+
+_SERVER = flags.DEFINE_string("server", "127.0.0.1:8500", "Host and gRPC port.")
+_VERSION = flags.DEFINE_string("version", None, "Version of mrnn, a number or a label.")
+_INDEX_VERSION = flags.DEFINE_string("index_version", None, "Version of mrnn_index, likewise.")
+_TIMEOUT = flags.DEFINE_float("timeout", 30.0, "Seconds for one call with its retries.", 0.001)
+_RETRIES = flags.DEFINE_integer("retries", 3, "Calls again while the server is unavailable.", 0)
+_BATCH_SIZE = flags.DEFINE_integer("batch_size", 16, "Inputs per call.", 1)
+_JSON = flags.DEFINE_bool("json", False, "One JSON object per input, each on its line.")
+_TLS = flags.DEFINE_bool("tls", False, "Encrypt, and verify the server.")
+_CA_FILE = flags.DEFINE_string("ca_file", None, "Certificates to trust (PEM); default: the usual.")
+_CERT_FILE = flags.DEFINE_string("cert_file", None, "Own certificate (PEM), with --key_file.")
+_KEY_FILE = flags.DEFINE_string("key_file", None, "Key of --cert_file (PEM).")
+
+_REQUEST_BYTES = 32 << 20  # of photos; half of what serving.local accepts by default
+
+Failure = str
+Image = bytes | np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Command:
+    """What is asked, about what, and how people read the answer.
+
+    Args:
+        takes: str. The arguments, as the usage shows them.
+        text: str. What the texts among the arguments are called in the answers.
+        ask: Callable. From client, images and texts to one row per input.
+        show: Callable. The lines of a row.
+    """
+
+    takes: str
+    text: str | None
+    ask: Callable[[Client, list[bytes] | np.ndarray, list[str]], list[Row]]
+    show: Callable[[Row], list[str]]
+
+    @property
+    def about_photos(self) -> bool:
+        return self.takes.startswith("PHOTO")
+
+
+def _encode(client: Client, images: list[bytes] | np.ndarray, _) -> list[Row]:
+    if isinstance(images, np.ndarray):
+        return [{schema.FEATURES: features.tolist()} for features in images]
+    outputs = client.encode(images)
+    return [{name: array[row].tolist() for name, array in outputs.items()}
+            for row in range(len(images))]  # fmt: skip
+
+
+def _columns(number: str, *texts: str) -> Callable[[Row], list[str]]:
+    def show(row: Row) -> list[str]:
+        columns = zip(row[number], *(row[text] for text in texts), strict=True)
+        return [f"{value:9.3f}  " + "  ".join(rest) for value, *rest in columns]
+
+    return show
+
+
+def _score(row: Row) -> list[str]:
+    known = row[schema.NUM_WORDS] - row[schema.NUM_UNKNOWN]
+    return [
+        f"{row[schema.LOG_PROB]:9.3f}  perplexity {row[schema.PERPLEXITY]:.3f}, "
+        f"{known} of {row[schema.NUM_WORDS]} words known, the end counted"
+    ]
+
+
+COMMANDS = {
+    "caption": Command(
+        "PHOTO ...", None,
+        lambda client, images, _: client.caption(images),
+        _columns(schema.LOG_PROBS, schema.CAPTIONS),
+    ),
+    "beam": Command(
+        "PHOTO [PREFIX ...]", "prefix", Client.beam, _columns(schema.LOG_PROBS, schema.CAPTIONS)
+    ),
+    "score": Command("PHOTO SENTENCE ...", "sentence", Client.score, _score),
+    "next": Command(
+        "PHOTO [PREFIX ...]", "prefix", Client.next_words, _columns(schema.LOG_PROBS, schema.WORDS)
+    ),
+    "encode": Command(
+        "PHOTO ...", None, _encode,
+        lambda row: [" ".join(f"{value:.6g}" for value in row[schema.FEATURES])],
+    ),
+    "search": Command(
+        "SENTENCE ...", "sentence",
+        lambda client, _, texts: client.search_images(texts),
+        _columns(schema.SCORES, schema.IDS),
+    ),
+    "sentences": Command(
+        "PHOTO ...", None,
+        lambda client, images, _: client.search_sentences(images),
+        _columns(schema.SCORES, schema.IDS, schema.SENTENCES),
+    ),
+}  # fmt: skip
+
+
+def run() -> None:
+    """Runs the program; exit code 0, or 1 and one sentence."""
+    try:
+        app.run(_guarded, flags_parser=_parse)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _parse(argv: list[str]) -> list[str]:
+    try:
+        return flags.FLAGS(argv)
+    except flags.Error as error:
+        _exit(f"{error} (--help lists the flags)")
+
+
+def _guarded(argv: list[str]) -> None:
+    try:
+        main(argv[1:])
+    except (ServingError, ValueError, OSError) as error:
+        _exit(" ".join(str(error).split()))
+
+
+def _exit(sentence: str) -> None:
+    print(f"error: {sentence}", file=sys.stderr)
+    sys.exit(1)
+
+
+def main(arguments: list[str]) -> None:
+    name, arguments = (arguments[0], arguments[1:]) if arguments else ("", [])
+    if name != "status" and name not in COMMANDS:
+        known = ", ".join([*COMMANDS, "status"])
+        raise ValueError(f"{name!r} is no command; there are {known} (--help shows examples).")
+    with _client() as client:
+        if name == "status":
+            _status(client)
+        else:
+            _answer_all(client, COMMANDS[name], *_inputs(name, arguments))
+
+
+def _client() -> Client:
+    given = {schema.MODEL: _VERSION.value, schema.INDEX: _INDEX_VERSION.value}
+    return Client(
+        _SERVER.value,
+        timeout=_TIMEOUT.value,
+        retries=_RETRIES.value,
+        versions={
+            model: int(version) if version.isdecimal() else version
+            for model, version in given.items()
+            if version is not None
+        },
+        credentials=_credentials(),
+    )
+
+
+def _credentials() -> grpc.ChannelCredentials | None:
+    files = (_CA_FILE, _KEY_FILE, _CERT_FILE)
+    if not _TLS.value:
+        for flag in files:
+            if flag.value is not None:
+                raise ValueError(f"--{flag.name} needs --tls.")
+        return None
+    if (_KEY_FILE.value is None) != (_CERT_FILE.value is None):
+        raise ValueError("--key_file and --cert_file are given together or not at all.")
+    return grpc.ssl_channel_credentials(
+        *(None if flag.value is None else Path(flag.value).read_bytes() for flag in files)
+    )
+
+
+def _inputs(name: str, arguments: list[str]) -> tuple[list[str | None], list[str]]:
+    """The files and the texts of the inputs; no file, or no text, where a command takes none."""
+    command = COMMANDS[name]
+    if not command.about_photos:
+        files, texts = [None] * len(arguments), arguments
+    elif command.text is None:
+        files, texts = arguments, [""] * len(arguments)
+    else:
+        texts = arguments[1:] or ([""] if arguments and "[" in command.takes else [])
+        files = arguments[:1] * len(texts)
+    if not texts:
+        raise ValueError(f"{name} takes {command.takes} (--help shows examples).")
+    return files, texts
+
+
+def _status(client: Client) -> None:
+    states = client.status()
+    for model, versions in states.items():
+        if _JSON.value:
+            print(json.dumps({"model": model, "versions": versions}))
+            continue
+        for version, state in versions.items():
+            print(f"{model}  version {version}  {state}")
+        if not versions:
+            print(f"{model}  not served")
+    if "AVAILABLE" not in states[schema.MODEL].values():
+        raise ValueError(f"no version of {schema.MODEL} is available at {client.server}.")
+
+
+def _answer_all(
+    client: Client, command: Command, files: list[str | None], texts: list[str]
+) -> None:
+    failures = 0
+    features = _features_of_one(client, files[0]) if command.about_photos and command.text else None
+    with tqdm.tqdm(total=len(texts), unit="input", disable=None, leave=False) as bar:
+        for begin in range(0, len(texts), _BATCH_SIZE.value):
+            batch = slice(begin, begin + _BATCH_SIZE.value)
+            images = [_read(file) if features is None else features for file in files[batch]]
+            answers = _answers(client, command, images, texts[batch])
+            for file, text, answer in zip(files[batch], texts[batch], answers, strict=True):
+                failures += isinstance(answer, Failure)
+                _write(bar, command, file, text, answer)
+                bar.update()
+    if failures:
+        raise ValueError(f"{failures} of {len(texts)} inputs failed.")
+
+
+def _read(file: str | None) -> Image | Failure:
+    if file is None:
+        return b""
+    try:
+        return photos.read(file)
+    except ValueError as error:
+        return str(error)
+    except OSError as error:
+        return f"{file}: {error.strerror or error}"
+
+
+def _features_of_one(client: Client, file: str) -> Image | Failure:
+    """The features of the photo that all texts are about: it is sent and encoded once."""
+    image = _read(file)
+    return client.encode([image])[schema.FEATURES][0] if isinstance(image, bytes) else image
+
+
+def _answers(
+    client: Client, command: Command, images: list[Image | Failure], texts: list[str]
+) -> list[Row | Failure]:
+    answers: list[Row | Failure] = list(images)
+    for group in _alike(images):
+        chosen = [images[at] for at in group]
+        together = np.stack(chosen) if isinstance(chosen[0], np.ndarray) else chosen
+        try:
+            rows = command.ask(client, together, [texts[at] for at in group])
+        except ServingError as error:
+            if error.code is not grpc.StatusCode.INVALID_ARGUMENT:
+                raise
+            rows = [str(error)] * len(group)
+        for at, row in zip(group, rows, strict=True):
+            answers[at] = row
+            if together is chosen and isinstance(row, dict) and row.get(schema.CAPTIONS) == []:
+                answers[at] = "the server could not decode it as an image"
+    return answers
+
+
+def _alike(images: list[Image | Failure]) -> Iterator[list[int]]:
+    """The places of what goes in one request: photos, or features of one size, but no failures."""
+    places: dict[tuple | int, list[int]] = {}
+    request = size = 0
+    for at, image in enumerate(images):
+        if isinstance(image, bytes):
+            size += len(image)
+            if size > _REQUEST_BYTES:
+                request, size = request + 1, len(image)
+            places.setdefault(request, []).append(at)
+        elif isinstance(image, np.ndarray):
+            places.setdefault(image.shape, []).append(at)
+    yield from places.values()
+
+
+def _write(
+    bar: tqdm.tqdm, command: Command, file: str | None, text: str, answer: Row | Failure
+) -> None:
+    about = ({} if file is None else {"file": file}) | (
+        {} if command.text is None else {command.text: text}
+    )
+    heading = "  ".join(value for value in about.values() if value)
+    if _JSON.value:
+        row = {"error": answer} if isinstance(answer, Failure) else answer
+        bar.write(json.dumps(about | row, ensure_ascii=False))
+    elif isinstance(answer, Failure):
+        named = file is not None and answer.startswith(file)
+        bar.write(answer if named else f"{heading}: {answer}", sys.stderr)
+    else:
+        bar.write("\n".join([heading, *command.show(answer)]))

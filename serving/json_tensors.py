@@ -1,0 +1,137 @@
+"""Tensors as JSON: TF Serving's row format (`instances`) and column format (`inputs`)."""
+
+import base64
+import binascii
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from serving import refusal
+from serving.signatures import Arrays, Signature
+
+ROWS, COLUMNS = "instances", "inputs"
+_ANSWERS = {ROWS: "predictions", COLUMNS: "outputs"}
+
+
+def layout(body: dict) -> str:
+    """Which of the two formats a request is in."""
+    given = [key for key in (ROWS, COLUMNS) if key in body]
+    if len(given) != 1:
+        raise refusal.invalid(f"a request holds either '{ROWS}' or '{COLUMNS}'.")
+    return given[0]
+
+
+def read(signature: Signature, body: dict) -> Arrays:
+    """The inputs of a signature; raises `Refused` where they are not what it wants."""
+    columns = body[COLUMNS] if COLUMNS in body else _columns(signature, body[ROWS])
+    if not _is_object(columns):
+        columns = {_only_input(signature): columns}
+    signature.check_names(columns)
+    arrays = {name: _array(name, signature.inputs[name], each) for name, each in columns.items()}
+    for name, array in arrays.items():
+        signature.check(name, signature.inputs[name].dtype, array.shape)
+    return arrays
+
+
+def write(outputs: Arrays, request_layout: str) -> dict:
+    """The answer in the format of its request; a single output goes without its name."""
+    lists = {name: _list(name, array) for name, array in outputs.items()}
+    if len(lists) == 1:
+        [answer] = lists.values()
+    elif request_layout == COLUMNS:
+        answer = lists
+    else:
+        sizes = {array.shape[:1] for array in outputs.values()}
+        if len(sizes) != 1 or () in sizes:
+            raise refusal.invalid(f"the outputs have no common rows: ask with '{COLUMNS}'.")
+        rows = zip(*lists.values(), strict=True)
+        answer = [dict(zip(lists, row, strict=True)) for row in rows]
+    return {_ANSWERS[request_layout]: answer}
+
+
+def _columns(signature: Signature, rows: Any) -> Any:
+    if not isinstance(rows, list) or not rows:
+        raise refusal.invalid(f"'{ROWS}' must be a list with at least one element.")
+    named = sum(map(_is_object, rows))
+    if not named:
+        return rows
+    if named < len(rows):
+        raise refusal.invalid(f"'{ROWS}' must be all objects, or all values.")
+    for row in rows:
+        signature.check_names(row)
+    return {name: [row[name] for row in rows] for name in signature.inputs}
+
+
+def _only_input(signature: Signature) -> str:
+    if len(signature.inputs) != 1:
+        wanted = ", ".join(f"`{name}`" for name in signature.inputs)
+        raise refusal.invalid(f"signature `{signature.name}` needs its inputs by name: {wanted}.")
+    return next(iter(signature.inputs))
+
+
+def _is_object(value: Any) -> bool:
+    return isinstance(value, dict) and not _is_base64(value)
+
+
+def _is_base64(value: Any) -> bool:
+    return isinstance(value, dict) and list(value) == ["b64"] and isinstance(value["b64"], str)
+
+
+def _array(name: str, spec: tf.TensorSpec, value: Any) -> np.ndarray:
+    leaves, shape = [value], []
+    while leaves and isinstance(leaves[0], list) and len(shape) != spec.shape.rank:
+        size = len(leaves[0])
+        if not all(isinstance(each, list) and len(each) == size for each in leaves):
+            raise refusal.invalid(f"input `{name}` is not regular: its lists differ in length.")
+        leaves = [inner for each in leaves for inner in each]
+        shape.append(size)
+    convert = _strings if spec.dtype == tf.string else _numbers
+    array = np.empty(len(leaves), spec.dtype.as_numpy_dtype)
+    array[:] = convert(name, spec.dtype, leaves)
+    return array.reshape(shape)
+
+
+def _numbers(name: str, dtype: tf.DType, leaves: list) -> np.ndarray:
+    allowed = {bool} if dtype.is_bool else {int} if dtype.is_integer else {int, float}
+    others = set(map(type, leaves)) - allowed
+    if others:
+        found = ", ".join(sorted(each.__name__ for each in others))
+        raise refusal.invalid(f"input `{name}` must be {dtype.name}, got JSON's {found}.")
+    try:
+        with np.errstate(over="raise"):
+            wide = np.array(leaves, np.float64 if dtype.is_floating else dtype.as_numpy_dtype)
+            return wide.astype(dtype.as_numpy_dtype)
+    except (OverflowError, FloatingPointError):
+        raise refusal.invalid(f"input `{name}` has a value beyond {dtype.name}.") from None
+
+
+def _strings(name: str, _: tf.DType, leaves: list) -> list[bytes]:
+    try:
+        return [
+            base64.b64decode(leaf["b64"], validate=True) if _is_base64(leaf) else leaf.encode()
+            for leaf in leaves
+        ]
+    except AttributeError:
+        raise refusal.invalid(
+            f"input `{name}` must be strings, or objects {{'b64': ...}}."
+        ) from None
+    except binascii.Error:
+        raise refusal.invalid(f"input `{name}` has a value that is not base64.") from None
+    except UnicodeEncodeError:
+        raise refusal.invalid(f"input `{name}` has a string that is not Unicode.") from None
+
+
+def _list(name: str, array: np.ndarray) -> Any:
+    if array.dtype == np.object_:
+        shown = np.empty(array.shape, np.object_)
+        for place, value in np.ndenumerate(array):
+            if name.endswith("_bytes"):
+                shown[place] = {"b64": base64.b64encode(value).decode()}
+            else:
+                shown[place] = value.decode(errors="replace")
+        return shown.tolist()
+    if array.dtype in (np.float16, np.float32):
+        # By way of text, or 0.2 would become 0.20000000298023224.
+        array = array.astype("U").astype(np.float64)
+    return array.tolist()

@@ -1,0 +1,48 @@
+"""The messages of TF Serving's gRPC API, imported without TensorFlow.
+
+The generated classes import others that lie inside the package `tensorflow`, and thereby run all of
+it: seconds of start for a client that needs a dozen of message types.
+"""
+
+import contextlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def _tensorflow_found_but_not_run() -> Iterator[None]:
+    spec = importlib.util.find_spec("tensorflow") if "tensorflow" not in sys.modules else None
+    if spec is None:
+        yield
+        return
+    sys.modules["tensorflow"] = importlib.util.module_from_spec(spec)
+    try:
+        yield
+    finally:
+        # A later `import tensorflow` begins anew, and meets the same message classes.
+        for name in [name for name in sys.modules if name.split(".")[0] == "tensorflow"]:
+            del sys.modules[name]
+
+
+with _tensorflow_found_but_not_run():
+    from tensorflow.core.framework.tensor_pb2 import TensorProto
+    from tensorflow.core.framework.types_pb2 import DataType
+    from tensorflow_serving.apis.get_model_status_pb2 import (
+        GetModelStatusRequest,
+        GetModelStatusResponse,
+        ModelVersionStatus,
+    )
+    from tensorflow_serving.apis.model_pb2 import ModelSpec
+    from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
+
+__all__ = [
+    "DataType",
+    "GetModelStatusRequest",
+    "GetModelStatusResponse",
+    "ModelSpec",
+    "ModelVersionStatus",
+    "PredictRequest",
+    "PredictResponse",
+    "TensorProto",
+]

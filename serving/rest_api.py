@@ -1,0 +1,125 @@
+"""TF Serving's REST paths: status, metadata and predict, in JSON."""
+
+import json
+from typing import Any
+
+import fastapi
+import grpc
+from google.protobuf import json_format, message
+from starlette.exceptions import HTTPException
+from tensorflow_serving.apis import model_pb2
+
+from serving import grpc_api, json_tensors, refusal
+from serving.prediction import Predictor
+from serving.refusal import Refused
+
+_HTTP_CODES = {
+    grpc.StatusCode.INVALID_ARGUMENT: 400,
+    grpc.StatusCode.FAILED_PRECONDITION: 400,
+    grpc.StatusCode.OUT_OF_RANGE: 400,
+    grpc.StatusCode.UNAUTHENTICATED: 401,
+    grpc.StatusCode.PERMISSION_DENIED: 403,
+    grpc.StatusCode.NOT_FOUND: 404,
+    grpc.StatusCode.ALREADY_EXISTS: 409,
+    grpc.StatusCode.ABORTED: 409,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: 429,
+    grpc.StatusCode.CANCELLED: 499,
+    grpc.StatusCode.UNIMPLEMENTED: 501,
+    grpc.StatusCode.UNAVAILABLE: 503,
+    grpc.StatusCode.DEADLINE_EXCEEDED: 504,
+}
+_MODEL = "/v1/models/{name}"
+_VERSION = _MODEL + "/versions/{version:int}"
+
+
+def create(predictor: Predictor, max_bytes: int) -> fastapi.FastAPI:
+    app = fastapi.FastAPI(openapi_url=None, redirect_slashes=False)
+    servables = predictor.servables
+
+    @app.get(_MODEL)
+    @app.get(_VERSION)
+    async def status(name: str, version: int | None = None):
+        return _json(_fields(servables.status(_spec(name, version))))
+
+    @app.get(_MODEL + "/metadata")
+    @app.get(_VERSION + "/metadata")
+    async def metadata(name: str, version: int | None = None):
+        spec, signatures = grpc_api.metadata(servables, _spec(name, version))
+        return _json(
+            {
+                "model_spec": _fields(spec),
+                "metadata": {grpc_api.SIGNATURES: _fields(signatures)},
+            }
+        )
+
+    @app.post(_MODEL + ":predict")
+    @app.post(_VERSION + ":predict")
+    async def predict(request: fastapi.Request, name: str, version: int | None = None):
+        body = _parse(await _body(request, max_bytes))
+        layout = json_tensors.layout(body)
+        spec = _spec(name, version, body.get("signature_name", ""))
+        _, outputs = await predictor.predict(spec, lambda it: json_tensors.read(it, body))
+        return _json(json_tensors.write(outputs, layout))
+
+    @app.exception_handler(Refused)
+    async def refused(_, error: Refused):
+        return _json({"error": str(error)}, _HTTP_CODES.get(error.code, 500))
+
+    @app.exception_handler(HTTPException)
+    async def malformed(request: fastapi.Request, error: HTTPException):
+        if error.status_code == 413:
+            return _json({"error": error.detail}, 413)
+        path = request.url.path
+        code = 400 if path.startswith("/v1/") else 404
+        return _json({"error": f"Malformed request: {request.method} {path}"}, code)
+
+    @app.exception_handler(500)
+    async def failed(*_):
+        return _json({"error": "the server failed: see its log."}, 500)
+
+    return app
+
+
+def _json(content: Any, code: int = 200) -> fastapi.Response:
+    # Starlette's own JSON has no NaN, which TF Serving's has.
+    return fastapi.Response(json.dumps(content), code, media_type="application/json")
+
+
+def _fields(proto: message.Message) -> dict:
+    return json_format.MessageToDict(
+        proto, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+
+
+def _spec(name: str, version: int | None, signature_name: Any = "") -> model_pb2.ModelSpec:
+    if ":" in name:  # a verb, of another method
+        raise HTTPException(405)
+    if not isinstance(signature_name, str):
+        raise refusal.invalid("'signature_name' must be a string.")
+    try:
+        spec = model_pb2.ModelSpec(name=name, signature_name=signature_name)
+        if version is not None:
+            spec.version.value = version
+    except ValueError as error:  # not Unicode, or beyond int64
+        raise refusal.invalid(f"Malformed request: {error}") from None
+    return spec
+
+
+async def _body(request: fastapi.Request, max_bytes: int) -> bytes:
+    """The body, as long as it is not too long."""
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > max_bytes:
+            raise HTTPException(413, f"the body is larger than {max_bytes} bytes.")
+    return bytes(body)
+
+
+def _parse(body: bytes) -> dict:
+    try:
+        parsed = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise refusal.invalid(f"JSON Parse error: {error}") from None
+    if not isinstance(parsed, dict):
+        raise refusal.invalid("the body must be a JSON object.")
+    return parsed

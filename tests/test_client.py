@@ -1,0 +1,209 @@
+"""The client against a real gRPC server on the loopback."""
+
+import io
+import socket
+import time
+
+import grpc
+import numpy as np
+import pytest
+from answering import VERSION, answering
+from PIL import Image
+
+from mrnn_tf import schema
+from serving import client as client_module
+from serving.client import Client, ServingError
+
+
+@pytest.fixture
+def server():
+    with answering() as running:
+        yield running
+
+
+@pytest.fixture
+def client(server):
+    with Client(server.address, timeout=10) as connected:
+        yield connected
+
+
+def photo(width: int, height: int = 10) -> bytes:
+    content = io.BytesIO()
+    Image.new("RGB", (width, height), "red").save(content, "PNG")
+    return content.getvalue()
+
+
+def test_captions_of_photos_leave_out_what_is_missing(client, server):
+    good, bad = client.caption([photo(12), b"no image"])
+    assert good == {"captions": ["a 12 by 10 photo"], "log_probs": [-1.5]}
+    assert bad == {"captions": [], "log_probs": []}
+    assert server.asked == [("caption", 2)]
+
+
+def test_captions_of_features_are_those_of_an_empty_prefix(client, server):
+    rows = client.caption(np.float32([[1, 2, 3], [4, 5, 6]]))
+    assert rows == [{"captions": [" runs"], "log_probs": [-float(n)]} for n in (1, 4)]
+    assert server.asked == [("beam_decode", 2)]
+
+
+def test_a_beam_that_goes_on_from_a_prefix(client, server):
+    [row] = client.beam([photo(12)], ["ein großer Hund"])
+    assert row == {
+        "captions": ["ein großer Hund runs"], "log_probs": [-12.0],
+        "words": [["runs", "</s>"]], "word_log_probs": [[-1.0, -2.0]],
+        "word_evidence": [[0.5, 0.0]],
+    }  # fmt: skip
+    assert server.asked == [("encode_image", 1), ("beam_decode", 1)]
+
+
+def test_next_words(client):
+    rows = client.next_words(np.zeros([2, 3], np.float32), ["a dog", ""])
+    assert [row["words"] for row in rows] == [["dog", "größe"], ["</s>", "größe"]]
+    assert rows[0]["log_probs"] == [-0.5, -1.0]
+
+
+def test_scores_end_with_the_sentence(client):
+    short, long = client.score([photo(2), photo(2)], ["a", "a zyx dog runs"])
+    assert short["word_log_probs"] == [-1.0, -1.0]
+    assert long["word_log_probs"] == [-1.0] * 5
+    assert (long["num_words"], long["num_unknown"], long["log_prob"]) == (5, 1, -2.0)
+    assert short["perplexity"] == pytest.approx(np.e)
+
+
+def test_searches(client, server):
+    assert client.search_images(["dog", "cat"]) == [
+        {"ids": [f"{name}.jpg"], "scores": [2.5]} for name in ("dog", "cat")
+    ]
+    assert client.search_sentences([photo(9)]) == [
+        {"sentences": ["9 wide", "other"], "ids": ["one.jpg", "two.jpg"], "scores": [3.0, 1.0]}
+    ]
+    assert [name for name, _ in server.asked] == [
+        "search_images", "encode_image", "search_sentences"
+    ]  # fmt: skip
+
+
+def test_photos_are_sent_byte_by_byte(client):
+    features = client.encode([photo(5) + b"\x00\x00", photo(6)])[schema.FEATURES]
+    np.testing.assert_array_equal(features, [[5, 10, 255], [6, 10, 255]])
+
+
+def test_messages_may_be_larger_than_grpc_allows_by_default(client, server):
+    server.refined_size = 2_000_000
+    large = photo(4) + bytes(5_000_000)
+    assert client.encode([large])[schema.REFINED].shape == (1, 2_000_000)
+
+
+def test_an_unavailable_server_is_asked_again(client, server):
+    server.refusals = [(grpc.StatusCode.UNAVAILABLE, "busy")] * 2
+    begin = time.monotonic()
+    assert client.caption([photo(3)])[0]["captions"] == ["a 3 by 10 photo"]
+    assert time.monotonic() - begin > 0.8 * (0.2 + 0.4)
+    assert len(server.asked) == 3
+
+
+def test_retries_are_counted(server):
+    server.refusals = [(grpc.StatusCode.UNAVAILABLE, "busy")] * 9
+    with (
+        Client(server.address, retries=1) as client,
+        pytest.raises(ServingError, match=f"no server answers at {server.address}: busy"),
+    ):
+        client.caption([photo(3)])
+    assert len(server.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "code", [grpc.StatusCode.INTERNAL, grpc.StatusCode.RESOURCE_EXHAUSTED], ids=lambda c: c.name
+)
+def test_other_errors_are_not_asked_again(client, server, code):
+    server.refusals = [(code, "went\nwrong")]
+    with pytest.raises(ServingError, match="refused caption of mrnn: went wrong") as caught:
+        client.caption([photo(3)])
+    assert caught.value.code is code
+    assert len(server.asked) == 1
+
+
+def test_the_deadline_holds_for_a_slow_answer(server):
+    server.delay = 3
+    begin = time.monotonic()
+    with (
+        Client(server.address, timeout=0.5) as client,
+        pytest.raises(ServingError, match=r"did not answer caption of mrnn within .* of 0\.5 s"),
+    ):
+        client.caption([photo(3)])
+    assert time.monotonic() - begin < 2
+
+
+def test_the_deadline_holds_for_all_retries_together(server):
+    server.refusals = [(grpc.StatusCode.UNAVAILABLE, "busy")] * 99
+    begin = time.monotonic()
+    with Client(server.address, timeout=1, retries=99) as client, pytest.raises(ServingError):
+        client.caption([photo(3)])
+    assert time.monotonic() - begin < 2
+
+
+def test_no_server():
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{unused.getsockname()[1]}"
+        with (
+            Client(address, retries=1) as client,
+            pytest.raises(ServingError, match=f"^no server answers at {address}: "),
+        ):
+            client.status()
+
+
+def test_versions_and_labels(server):
+    for version in (VERSION, "stable"):
+        with Client(server.address, versions={"mrnn": version}) as client:
+            assert client.caption([photo(3)])[0]["captions"]
+            assert client.search_images(["a"])[0]["ids"]
+    for version in (8, "canary"):
+        with (
+            Client(server.address, versions={"mrnn": version}) as client,
+            pytest.raises(ServingError, match=rf"does not serve mrnn \(version {version}\)"),
+        ):
+            client.caption([photo(3)])
+
+
+def test_an_unknown_model(client, server):
+    server.missing = {"mrnn_index"}
+    with pytest.raises(ServingError, match="does not serve mrnn_index: Servable not found"):
+        client.search_images(["a"])
+
+
+@pytest.mark.parametrize("signature", ["caption", "encode_image"])
+def test_a_model_without_an_encoder(client, server, signature):
+    server.missing = {signature}
+    ask = client.caption if signature == "caption" else client.search_sentences
+    with pytest.raises(ServingError, match=rf"{signature}; it was exported without an .*\.npy"):
+        ask([photo(3)])
+
+
+def test_an_older_model(client, server):
+    server.missing = {"next_word"}
+    with pytest.raises(ServingError, match="has no signature next_word; it is an older model"):
+        client.next_words(np.zeros([1, 3], np.float32), [""])
+
+
+def test_an_output_that_is_not_found_is_no_missing_signature(client, server):
+    said = "output tensor alias not found in signature: x"
+    server.refusals = [(grpc.StatusCode.INVALID_ARGUMENT, said)]
+    with pytest.raises(ServingError, match=f"refused caption of mrnn: {said}"):
+        client.caption([photo(3)])
+
+
+def test_status(client, server):
+    assert client.status() == {"mrnn": {VERSION: "AVAILABLE"}, "mrnn_index": {VERSION: "AVAILABLE"}}
+    server.missing = {"mrnn_index"}
+    assert client.status()["mrnn_index"] == {}
+
+
+def test_all_addresses_of_a_name_are_used():
+    assert ("grpc.lb_policy_name", "round_robin") in client_module._CHANNEL_OPTIONS
+    with answering() as one, answering() as two:
+        ports = ",".join(server.address for server in (one, two))
+        with Client(f"ipv4:{ports}", timeout=10) as client:
+            deadline = time.monotonic() + 10
+            while not (one.asked and two.asked) and time.monotonic() < deadline:
+                client.search_images(["a"])
+        assert one.asked and two.asked

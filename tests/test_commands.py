@@ -1,0 +1,278 @@
+"""`python -m serving.client` as a process of its own, against a real gRPC server."""
+
+import contextlib
+import datetime
+import ipaddress
+import json
+import os
+import pty
+import subprocess
+import sys
+import termios
+from types import SimpleNamespace
+
+import grpc
+import numpy as np
+import pytest
+from answering import answering
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from PIL import Image
+
+ORIENTATION = 0x0112
+
+
+@pytest.fixture
+def server():
+    with answering() as running:
+        yield running
+
+
+@pytest.fixture
+def ask(server, tmp_path):
+    """Runs the program in the folder of the photos."""
+
+    def run(*arguments, stderr=subprocess.PIPE):
+        command = [sys.executable, "-W", "error", "-m", "serving.client", *map(str, arguments)]
+        command += [] if "--server" in arguments else ["--server", server.address]
+        environment = os.environ | {"PYTHONPATH": os.getcwd()}
+        done = subprocess.run(
+            command, cwd=tmp_path, env=environment, text=True, timeout=60,
+            stdout=subprocess.PIPE, stderr=stderr,
+        )  # fmt: skip
+        assert "Traceback" not in (done.stderr or "")
+        rows = (
+            [json.loads(line) for line in done.stdout.splitlines()] if "--json" in arguments else []
+        )
+        return SimpleNamespace(code=done.returncode, out=done.stdout, err=done.stderr, rows=rows)
+
+    return run
+
+
+@pytest.fixture
+def photos(tmp_path):
+    """Ten photos, 11 to 20 pixels wide and 5 high."""
+    for width in range(11, 21):
+        Image.new("RGB", (width, 5), "red").save(tmp_path / f"{width}.png")
+    return [f"{width}.png" for width in range(11, 21)]
+
+
+def test_many_photos_go_in_batches(ask, server, photos):
+    done = ask("caption", *photos, "--json", "--batch_size=4")
+    assert (done.code, done.err) == (0, "")
+    assert done.rows == [
+        {"file": f"{w}.png", "captions": [f"a {w} by 5 photo"], "log_probs": [-1.5]}
+        for w in range(11, 21)
+    ]
+    assert server.asked == [("caption", 4), ("caption", 4), ("caption", 2)]
+
+
+def test_large_photos_go_in_several_requests(ask, server, tmp_path):
+    for name in "abc":
+        Image.new("RGB", (2300, 2300)).save(tmp_path / f"{name}.bmp")
+    assert ask("caption", "a.bmp", "b.bmp", "c.bmp").out.count("2300 by 2300") == 3
+    assert server.asked == [("caption", 2), ("caption", 1)]
+
+
+def test_photos_are_turned_upright(ask, tmp_path):
+    exif = Image.Exif()
+    exif[ORIENTATION] = 6
+    Image.new("RGB", (30, 20)).save(tmp_path / "phone.jpg", exif=exif)
+    assert ask("caption", "phone.jpg").out == "phone.jpg\n   -1.500  a 20 by 30 photo\n"
+
+
+def test_a_bad_file_does_not_stop_the_others(ask, photos, tmp_path):
+    (tmp_path / "notes.jpg").write_text("hello")
+    (tmp_path / "folder.jpg").mkdir()
+    np.save(tmp_path / "small.npy", np.zeros(2))
+    np.save(tmp_path / "fits.npy", np.ones(3))
+    files = ["nowhere.jpg", "notes.jpg", photos[0], "folder.jpg", "small.npy", "fits.npy"]
+    done = ask("sentences", *files, "--json")
+    assert done.code == 1
+    assert done.err == "error: 4 of 6 inputs failed.\n"
+    assert [row["file"] for row in done.rows] == files
+    good = [row["sentences"][0] for row in done.rows if "sentences" in row]
+    assert good == ["11 wide", "1 wide"]
+    errors = [row["error"] for row in done.rows if "error" in row]
+    for error, said in zip(
+        errors, ["No such file", "no image", "directory", "features must be"], strict=True
+    ):
+        assert said in error
+
+    done = ask("sentences", *files)
+    assert done.code == 1
+    assert "11.png\n    3.000  one.jpg  11 wide\n" in done.out
+    assert "nowhere.jpg: No such file or directory\n" in done.err
+    assert "small.npy: " in done.err
+    assert done.err.endswith("error: 4 of 6 inputs failed.\n")
+
+
+def test_a_bad_file_and_a_text(ask):
+    done = ask("score", "nowhere.jpg", "a dog")
+    assert done.code == 1
+    assert done.err == ("nowhere.jpg: No such file or directory\nerror: 1 of 1 inputs failed.\n")
+
+
+def test_what_the_server_cannot_decode_is_an_error(ask, server, photos, monkeypatch):
+    monkeypatch.setattr("answering.describe", lambda content: None)
+    done = ask("caption", photos[0], "--json")
+    assert done.code == 1
+    [row] = done.rows
+    assert "could not decode" in row["error"]
+
+
+def test_one_photo_and_many_texts(ask, server, photos):
+    done = ask("score", photos[0], "a zyx", "a dog runs", "--json", "--batch_size=1")
+    assert done.code == 0
+    assert [(row["file"], row["sentence"], row["num_words"]) for row in done.rows] == [
+        ("11.png", "a zyx", 3), ("11.png", "a dog runs", 4)
+    ]  # fmt: skip
+    assert server.asked == [("encode_image", 1), ("sentence_log_prob", 1), ("sentence_log_prob", 1)]
+    assert ask("score", photos[0], "a zyx").out == (
+        "11.png  a zyx\n  -11.000  perplexity 39.121, 2 of 3 words known, the end counted\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "out"),
+    [
+        (["beam", "11.png", "a dog"], "11.png  a dog\n  -11.000  a dog runs\n"),
+        (["beam", "11.png"], "11.png\n  -11.000   runs\n"),
+        (["next", "11.png", "a dog"], "11.png  a dog\n   -0.500  dog\n   -1.000  größe\n"),
+        (["next", "11.png"], "11.png\n   -0.500  </s>\n   -1.000  größe\n"),
+        (["encode", "11.png"], "11.png\n11 5 255\n"),
+        (["search", "dog", "cat"], "dog\n    2.500  dog.jpg\ncat\n    2.500  cat.jpg\n"),
+        (["status"], "mrnn  version 7  AVAILABLE\nmrnn_index  version 7  AVAILABLE\n"),
+        (["caption", "11.npy"], "11.npy\n   -2.000   runs\n"),
+        (["beam", "11.npy", "a"], "11.npy  a\n   -2.000  a runs\n"),
+        (["encode", "11.npy"], "11.npy\n2 3 4\n"),
+    ],
+    ids=" ".join,
+)
+def test_what_people_read(ask, photos, tmp_path, arguments, out):
+    np.save(tmp_path / "11.npy", [2, 3, 4])
+    done = ask(*arguments)
+    assert (done.out, done.err, done.code) == (out, "", 0)
+
+
+def test_json_of_the_other_commands(ask, photos):
+    [encoded] = ask("encode", photos[0], "--json").rows
+    assert encoded == {"file": "11.png", "features": [11.0, 5.0, 255.0], "refined": [1.0, 1.0]}
+    [found] = ask("search", "ein Hund", "--json").rows
+    assert found == {"sentence": "ein Hund", "ids": ["ein Hund.jpg"], "scores": [2.5]}
+    assert ask("status", "--json").rows[0] == {"model": "mrnn", "versions": {"7": "AVAILABLE"}}
+
+
+def test_status_of_a_server_without_the_index_or_the_model(ask, server):
+    server.missing = {"mrnn_index"}
+    done = ask("status")
+    assert (done.code, done.out) == (0, "mrnn  version 7  AVAILABLE\nmrnn_index  not served\n")
+    server.missing = {"mrnn"}
+    done = ask("status")
+    assert done.code == 1
+    assert done.err == f"error: no version of mrnn is available at {server.address}.\n"
+
+
+def test_a_model_without_an_encoder_takes_features_only(ask, server, photos, tmp_path):
+    server.missing = {"caption", "encode_image"}
+    np.save(tmp_path / "f.npy", [2, 3, 4])
+    for command in (["caption", photos[0]], ["score", photos[0], "a dog"], ["encode", photos[0]]):
+        done = ask(*command)
+        assert done.code == 1
+        assert done.err.startswith("error: mrnn at ") and done.err.count("\n") == 1
+        assert "exported without an image encoder" in done.err
+    assert ask("caption", "f.npy").code == ask("score", "f.npy", "a dog").code == 0
+
+
+def test_versions(ask, server, photos):
+    assert ask("sentences", photos[0], "--version=stable", "--index_version=7").code == 0
+    for flag, model in (("--version=8", "mrnn"), ("--index_version=canary", "mrnn_index")):
+        done = ask("sentences", photos[0], flag)
+        assert done.code == 1
+        assert f"does not serve {model} (version {flag.split('=')[1]})" in done.err
+
+
+BAD = {
+    "no command": ([], "'' is no command; there are caption,"),
+    "command": (["captions"], "'captions' is no command"),
+    "no photo": (["caption"], "caption takes PHOTO ..."),
+    "no sentence": (["score", "11.png"], "score takes PHOTO SENTENCE ..."),
+    "no photo to go on": (["beam"], "beam takes PHOTO [PREFIX ...]"),
+    "nothing to search": (["search"], "search takes SENTENCE ..."),
+    "flag": (["status", "--tiemout=3"], "tiemout"),
+    "timeout": (["status", "--timeout=0"], "timeout"),
+    "batch size": (["status", "--batch_size=0"], "batch_size"),
+    "no tls": (["status", "--ca_file=ca.pem"], "--ca_file needs --tls"),
+    "half a pair": (["status", "--tls", "--key_file=k"], "--key_file and --cert_file"),
+    "no such file": (["status", "--tls", "--ca_file=ca.pem"], "ca.pem"),
+    "no server": (["status", "--server", "127.0.0.1:1", "--retries=0"], "no server answers at"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_what_is_wrong_is_said_in_one_sentence(ask, photos, case):
+    arguments, sentence = BAD[case]
+    done = ask(*arguments)
+    assert done.code == 1
+    assert done.err.startswith("error: ") and done.err.count("\n") == 1
+    assert sentence in done.err
+
+
+def test_progress_is_shown_on_a_terminal_only(ask, photos):
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 80))
+    done = ask("caption", *photos, "--batch_size=1", stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    with contextlib.suppress(OSError):
+        while part := os.read(ours, 65536):
+            shown += part
+    os.close(ours)
+    assert done.code == 0
+    assert b"/10 [" in shown
+    assert done.out.count("photo") == 10
+    assert ask("caption", *photos).err == ""
+
+
+def certificate(folder, name: str) -> tuple[bytes, bytes]:
+    """A key and its own certificate for 127.0.0.1; also written to files."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    today = datetime.datetime.now(datetime.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(today - datetime.timedelta(days=1))
+        .not_valid_after(today + datetime.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    parts = (
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+        signed.public_bytes(pem),
+    )
+    for part, suffix in zip(parts, ("key", "crt"), strict=True):
+        (folder / f"{name}.{suffix}").write_bytes(part)
+    return parts
+
+
+def test_tls_with_the_certificates_of_both_sides(ask, tmp_path):
+    pair = certificate(tmp_path, "server")
+    _, trusted = certificate(tmp_path, "client")
+    credentials = grpc.ssl_server_credentials([pair], trusted, require_client_auth=True)
+    with answering(credentials) as server:
+        arguments = ["status", "--server", server.address, "--retries=0", "--timeout=10"]
+        trusting = [*arguments, "--tls", "--ca_file=server.crt"]
+        done = ask(*trusting, "--key_file=client.key", "--cert_file=client.crt")
+        assert done.code == 0, done.err
+        for refused in (arguments, [*arguments, "--tls"], trusting):
+            done = ask(*refused)
+            assert done.code == 1
+            assert "no server answers at" in done.err

@@ -1,0 +1,89 @@
+"""From a trained run to sentences over the network: the real export behind the real server."""
+
+import base64
+import json
+
+import numpy as np
+import programs
+import pytest
+import served
+import tiny
+
+from export import check, warmup
+from export.signatures import Servable, Settings
+from mrnn_tf import schema
+from mrnn_tf.run import Run
+
+SIGNATURES = (
+    "caption", "beam_decode", "next_word", "sentence_log_prob", "encode_image", "serving_default",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server(models, tmp_path_factory):
+    with served.serving(tmp_path_factory.mktemp("serving"), models) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def trained(photo_job, lite0):
+    return Servable(Run.load(photo_job), lite0, Settings(beam=3, max_words=10))
+
+
+def as_json(value):
+    return {"b64": base64.b64encode(value).decode()} if isinstance(value, bytes) else value
+
+
+@pytest.mark.parametrize("signature", SIGNATURES)
+def test_grpc_and_rest_say_what_the_python_model_says(server, trained, signature):
+    [(_, inputs)] = warmup.calls(trained, 3, [signature])
+    expected = check._expected(trained, signature, inputs)
+    by_grpc = server.predict(signature, inputs, name="mrnn")
+    columns = {name: [as_json(each) for each in value.tolist()] for name, value in inputs.items()}
+    body = {"signature_name": signature, "inputs": columns}
+    answer = server.http.post("/v1/models/mrnn:predict", json=body)
+    assert answer.status_code == 200, answer.text
+    by_rest = answer.json()["outputs"]
+    for name, value in expected.items():
+        assert check._same(by_grpc[name], value), name
+        said = np.array(by_rest[name])
+        if value.dtype.kind == "S":
+            assert said.tolist() == np.char.decode(value).tolist()
+        else:
+            np.testing.assert_allclose(said, value, rtol=1e-4, atol=1e-4)
+
+
+def test_a_photograph_by_rest_in_rows(server):
+    rows = [{"b64": base64.b64encode(tiny.picture(colour)).decode()} for colour in range(3)]
+    answer = server.http.post("/v1/models/mrnn:predict", json={"instances": rows}).json()
+    for colour, row in zip(tiny.COLOURS, answer["predictions"], strict=True):
+        assert colour in row["captions"][0]
+
+
+def test_the_client_asks_it(server, tmp_path):
+    photo, broken = tmp_path / "blue.png", tmp_path / "broken.png"
+    photo.write_bytes(tiny.picture(2))
+    broken.write_bytes(b"no image")
+
+    def ask(*arguments):
+        flags = ("--server", server.address, "--json")
+        return programs.run(tmp_path, "serving.client", *arguments, *flags)
+
+    done = ask("caption", photo, broken)
+    assert done.code == 1 and "1 of 2 inputs failed" in done.error
+    good, bad = map(json.loads, done.out.splitlines())
+    assert "blue" in good["captions"][0] and "no image" in bad["error"]
+    [found] = map(json.loads, ask("next", photo, "everything is").out.splitlines())
+    assert found["words"][0] == "blue"
+    blue, red = map(
+        json.loads, ask("score", photo, "a blue picture", "a red picture").out.splitlines()
+    )
+    assert blue["log_prob"] > red["log_prob"] + 1
+    [begun] = map(json.loads, ask("beam", photo, "Everything").out.splitlines())
+    assert begun["captions"][0].startswith("Everything is blue")
+    [encoded] = map(json.loads, ask("encode", photo).out.splitlines())
+    assert len(encoded[schema.FEATURES]) == 1280
+    state = ask("status")
+    assert state.code == 0 and '"1": "AVAILABLE"' in state.out
+    missing = ask("search", "a blue picture")
+    assert missing.code == 1 and "does not serve mrnn_index" in missing.error
