@@ -21,8 +21,8 @@ def _preset(function):
 def paper() -> tuple[ModelConfig, TrainConfig]:
     """The paper's network and sizes.
 
-    Flickr8k with ResNet50 features: validation perplexity 16.98 (seed 1) after 14 epochs, a
-    quarter of an hour on two cores with other work.
+    Flickr8k with ResNet50 features, validation, mean of three seeds: perplexity 16.95, beam 5
+    BLEU-4 .206, CIDEr .503; 14 epochs, a quarter of an hour on one core.
     """
     return ModelConfig(), TrainConfig(epochs=14.0)
 
@@ -31,7 +31,8 @@ def paper() -> tuple[ModelConfig, TrainConfig]:
 def shared() -> tuple[ModelConfig, TrainConfig]:
     """The paper's m-RNN-shared: the softmax is the transposed word embedding.
 
-    Flickr8k with ResNet50 features: validation perplexity 17.83 (seed 0).
+    Flickr8k with ResNet50 features, validation, seed 0: perplexity 17.83, beam 5 BLEU-4 .205,
+    CIDEr .495; 14 epochs, ten minutes on one core.
     """
     return ModelConfig(variant="mrnn_shared"), TrainConfig(epochs=14.0, learning_rate=3e-3)
 
@@ -40,7 +41,9 @@ def shared() -> tuple[ModelConfig, TrainConfig]:
 def best() -> tuple[ModelConfig, TrainConfig]:
     """The network of `paper`, trained further on CIDEr-D: `--initial_run` names the first run.
 
-    Noise on the features makes training images look as new as others.
+    Noise on the features makes training images look as new as others. Flickr8k with ResNet50
+    features, validation, mean of three seeds after `paper`: perplexity 17.72, beam 5 BLEU-4 .215,
+    CIDEr .545; 2 epochs, five minutes on one core.
     """
     return (
         ModelConfig(dropout_features=0.3),
