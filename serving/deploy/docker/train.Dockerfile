@@ -17,6 +17,6 @@ RUN pip install --no-cache-dir --constraint constraints.txt ".[gpu]" \
     && useradd --uid 10001 --create-home mrnn
 
 USER 10001
-WORKDIR /work
+WORKDIR /mnt/mrnn
 ENTRYPOINT ["python", "-m", "trainer.task"]
 CMD ["--help"]
