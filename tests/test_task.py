@@ -6,6 +6,7 @@ import re
 
 import programs
 import pytest
+import tensorflow as tf
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from mrnn_tf.presets import PRESETS
@@ -52,6 +53,23 @@ def test_places_of_the_platform_a_preset_and_mixed_precision(tmp_path, perplexit
         "epochs": 2, "batch_size": 12, "warmup_steps": 1, "learning_rate": 0.03,
         "mixed_precision": True,
     }  # fmt: skip
+
+
+def test_the_best_weights_are_exported_when_asked(tmp_path, tiny_data):
+    arguments = ["--data", tiny_data, *TINY, "--job_dir", tmp_path / "job", "--export"]
+    vertex = {"AIP_MODEL_DIR": f"{tmp_path}/vertex/"}
+    done = programs.run(tmp_path, "trainer.task", *arguments, environment=vertex)
+    assert done.code == 0, done.err
+    assert f"exported {tmp_path}/vertex\n" in done.out
+    loaded = tf.saved_model.load(f"{tmp_path}/vertex")
+    assert "beam_decode" in loaded.signatures
+    written = (tmp_path / "vertex" / "saved_model.pb").stat().st_mtime_ns
+    again = programs.run(tmp_path, "trainer.task", *arguments, environment=vertex)
+    assert again.code == 0, again.err
+    assert (tmp_path / "vertex" / "saved_model.pb").stat().st_mtime_ns == written
+    [best] = checkpoint_steps(str(tmp_path / "job" / "checkpoints"), "best")
+    done = programs.run(tmp_path, "trainer.task", *arguments)
+    assert done.code == 0 and (tmp_path / "job" / "model" / str(best) / "saved_model.pb").exists()
 
 
 def test_the_training_step_compiled_by_xla(tmp_path, perplexity):

@@ -204,6 +204,7 @@ BAD = {
     "sizes": ("--data DATA --recurrent 9", "`recurrent` must equal `embedding_2`"),
     "range": ("--data DATA --dropout_embedding 2", "`ModelConfig.dropout_embedding` must be"),
     "batch": ("--data DATA --max_words 1", "All captions have more than --max_words 1"),
+    "objective": ("--data DATA --objective cider", "--objective cider needs --initial_run"),
     "images": ("--data DATA --finetune_encoder", "must hold images"),
     "other run": ("--data DATA --job_dir RUN --seed 5", "holds another run: train.seed is 0 there"),
     "other checkpoints": (
