@@ -58,13 +58,13 @@ def export(run: Run, encoder: encoders.Encoder | None, settings: Settings, direc
         built = os.path.join(folder, "model")
         facts = os.path.join(folder, schema.CONFIG_FILE)
         words = os.path.join(folder, schema.VOCABULARY_FILE)
-        encoder_facts = encoder.describe() if encoder else {}
+        attached = encoder.describe() if encoder and "name" not in run.config.encoder else {}
         files.write_json(
             facts,
             {
                 "run": run.config.to_dict(),
                 "step": run.step,
-                "encoder": {"identity": run.config.encoder["identity"], **encoder_facts},
+                "encoder": {**attached, **run.config.encoder},
                 "settings": dataclasses.asdict(settings),
             },
         )

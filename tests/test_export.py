@@ -1,5 +1,6 @@
 """`python -m export.task`, and what it checks before a version appears."""
 
+import json
 import os
 import subprocess
 import sys
@@ -104,20 +105,36 @@ def test_what_a_stock_server_cannot_run_is_found(tmp_path, kind):
         check._run_fresh(str(tmp_path / "m"), [])
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_variant_is_exported_as_it_is(tiny_job, variant):
-    """The functions themselves, against the model, without a process for each."""
-    trained = Run.load(tiny_job)
+def untrained(vocabulary, feature_size, encoder, **model):
+    """A run whose weights are large enough to make up its mind."""
     sizes = {"embedding_1": 4, "embedding_2": 6, "recurrent": 6, "multimodal": 7}
-    vocabulary = trained.vocabulary
     config = RunConfig(
-        ModelConfig(variant=variant, image_dropout=0.1 * (variant == "mrnn"), **sizes),
-        TrainConfig(), len(vocabulary), 5, {"identity": "features:x:5"}, "x",
-    )  # fmt: skip
+        ModelConfig(**sizes, **model), TrainConfig(), len(vocabulary), feature_size, encoder, "x"
+    )
     network = build(config)
     for weight in network.model.trainable_variables:
         weight.assign(weight * 3)
-    servable = Servable(Run(config, vocabulary, network, 1), None, SMALL)
+    return Run(config, vocabulary, network, 1)
+
+
+def test_an_encoder_is_attached_to_precomputed_features(tiny_job, tmp_path):
+    run = untrained(Run.load(tiny_job).vocabulary, 1280, {"identity": "features:theirs:1280"})
+    encoder = saved_model.attached_encoder(run, "efficientnet_lite0", None)
+    saved_model.export(run, encoder, SMALL, str(tmp_path / "1"))
+    assert "caption" in tf.saved_model.load(str(tmp_path / "1")).signatures
+    facts = json.loads((tmp_path / "1" / "assets" / "config.json").read_text())["encoder"]
+    assert facts["identity"] == "features:theirs:1280"
+    assert facts["name"] == "efficientnet_lite0" and len(facts["weights_sha256"]) == 64
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_variant_is_exported_as_it_is(tiny_job, variant):
+    """The functions themselves, against the model, without a process for each."""
+    run = untrained(
+        Run.load(tiny_job).vocabulary, 5, {"identity": "features:x:5"},
+        variant=variant, image_dropout=0.1 * (variant == "mrnn"),
+    )  # fmt: skip
+    servable = Servable(run, None, SMALL)
     functions = signatures(servable)
     for name, inputs in warmup.calls(servable, 3, functions):
         outputs = functions[name](**{k: tf.constant(v) for k, v in inputs.items()})
