@@ -37,15 +37,6 @@ TABLES = {
             "mrnn-lstm": ["--cell=lstm"],
         }.items()
     },
-    # One change at a time, on the variant that trains the fastest.
-    "changes": {
-        name: ["--preset=paper", "--epochs=10", "--variant=mrnn_shared", *arguments]
-        for name, arguments in {
-            "mrnn_shared": [],
-            "label_smoothing": ["--label_smoothing=0.1"],
-            "dropout_features": ["--dropout_features=0.3"],
-        }.items()
-    },
     "presets": {
         "paper": ["--preset=paper"],
         "shared": ["--preset=shared"],
