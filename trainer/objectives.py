@@ -52,7 +52,7 @@ class ExpectedCider:
     Minimum risk training (Shen et al. 2016): among the sentences of an image, renormalised to sum
     to one, probability moves to those that score above the others by the captions of people. The
     end sign counts as a word: without it, sentences that break off ("a man in a") would score as
-    well as whole ones.
+    well as whole ones. Of the dropouts only that of the features acts, on search and score alike.
 
     Args:
         corpus: raw captions of every training image, for the document frequencies.
