@@ -215,6 +215,13 @@ class MRNN(keras.Model):
         # The cost needs float32 under mixed precision too.
         return ops.cast(self.softmax(h), self.softmax.variable_dtype)
 
+    def readout(self) -> tuple[tf.Tensor, tf.Tensor]:
+        """The kernel [M, V] and the bias [V] that turn m into logits."""
+        if not self.wiring.tied_softmax:
+            return self.softmax.kernel.value, self.softmax.bias.value
+        kernel = ops.matmul(self.to_embedding.kernel, ops.transpose(self.embedding_1.embeddings))
+        return kernel, self.softmax.bias.value
+
     def refined(self, features) -> tf.Tensor:
         """The image features refined by the model: g2(V_I I) [B, M]."""
         if "multimodal" not in self.wiring.image_to:
