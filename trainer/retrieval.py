@@ -16,14 +16,16 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from mrnn_tf import files, schema
+from mrnn_tf import files
 from mrnn_tf.data import pipeline
 from mrnn_tf.metrics import ranking
 from mrnn_tf.retrieval import exact, marginal, neighbours
 from mrnn_tf.retrieval.expansion import expand
 from mrnn_tf.retrieval.scoring import Scorer
-from mrnn_tf.retrieval.sentences import blocks, pad, read
+from mrnn_tf.retrieval.sentences import blocks, read
 from mrnn_tf.run import Run
+from trainer.pool import Pool, load, sampled_images
+from trainer.searches import Searches, search_some
 
 TEXT_TO_IMAGE, IMAGE_TO_TEXT = "text to image", "image to text"
 _BLOCK = 128  # sentences
@@ -44,18 +46,6 @@ class Settings:
 
 
 @dataclasses.dataclass(frozen=True)
-class Split:
-    """The images and sentences of a split, projected and numbered."""
-
-    ids: list[str]
-    features: np.ndarray  # [I, D]
-    images: np.ndarray  # V_I I [I, M]
-    texts: list[str]
-    words: np.ndarray  # [S, T]
-    owner: np.ndarray  # [S], the image of each sentence
-
-
-@dataclasses.dataclass(frozen=True)
 class Ranks:
     """What the evaluation found.
 
@@ -70,44 +60,10 @@ class Ranks:
     rows: float
 
 
-def load(run: Run, scorer: Scorer, source: pipeline.Source, limit: int = 0) -> Split:
-    """Reads a split, or its first images."""
-    ids, features, texts, owner = [], [], [], []
-    for batch in run.network.images(source, 64):
-        features.append(run.network.features(batch).numpy())
-        for image_id, captions in zip(
-            batch["ids"].numpy(), batch["captions"].to_list(), strict=True
-        ):
-            owner += [len(ids)] * len(captions)
-            texts += [caption.decode(errors="replace") for caption in captions]
-            ids.append(image_id.decode())
-        if limit and len(ids) >= limit:
-            break
-    count = min(limit, len(ids)) if limit else len(ids)
-    owner = np.array([i for i in owner if i < count], np.int64)
-    texts = texts[: len(owner)]
-    features = np.concatenate(features)[:count]
-    words = pad(run.vocabulary.ids(tf.constant(texts, tf.string)).to_list())
-    return Split(ids[:count], features, scorer.project(features), texts, words, owner)
-
-
-def sampled_images(run: Run, scorer: Scorer, data: str, size: int, seed: int) -> np.ndarray:
-    """V_I I [n, M] of sampled training images of a dataset."""
-    source = run.source(data, schema.TRAIN)
-    chosen = marginal.sample_rows(source.info.splits[schema.TRAIN].images, size, seed)
-    wanted, first, found = set(chosen.tolist()), 0, []
-    for batch in run.network.images(source, 64):
-        rows = [i for i in range(len(batch["ids"])) if first + i in wanted]
-        first += len(batch["ids"])
-        if rows:
-            found.append(run.network.features(batch).numpy()[rows])
-    return scorer.project(np.concatenate(found))
-
-
 def evaluate(
     run: Run, source: pipeline.Source, reference_data: str, settings: Settings, work: str
-) -> Ranks:
-    """The exact ranks of a split.
+) -> tuple[Ranks, Searches]:
+    """The exact ranks of a split, and a few searches in it.
 
     Args:
         run: Run.
@@ -117,31 +73,32 @@ def evaluate(
         work: str. Folder for the blocks; it is removed in the end.
     """
     scorer = Scorer(run.network.model)
-    split = load(run, scorer, source, settings.images)
-    if not len(split.owner):
+    pool = load(run, scorer, source, settings.images)
+    if not len(pool.owner):
         raise ValueError(f"The split {source.split!r} holds no captions: nothing can be ranked.")
-    if not (np.isfinite(split.features).all() and split.features.any(axis=1).all()):
+    if not (np.isfinite(pool.features).all() and pool.features.any(axis=1).all()):
         raise ValueError(f"The split {source.split!r} holds features that are no numbers or zero.")
     sample = sampled_images(run, scorer, reference_data, settings.sample, settings.seed)
     key = [run.config.to_dict(), run.step, source.info.fingerprint, source.split]
     key += [dataclasses.asdict(settings)]
-    blocked = _Blocks(split, work, hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16])
+    blocked = _Blocks(pool, work, hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16])
 
-    first = _first_pass(scorer, split, sample, blocked)
+    first = _first_pass(scorer, pool, sample, blocked)
     normalisers = _normalisers(run, first, settings)
-    thresholds = _thresholds(split, first["own"], normalisers)
-    scorer.rows = 0
-    scores = _second_pass(scorer, split, sample.mean(axis=0), thresholds, blocked)
-    rows = blocked.rows / (np.count_nonzero(split.words) * len(split.images))
+    thresholds = _thresholds(pool, first["own"], normalisers)
+    scores = _second_pass(scorer, pool, sample.mean(axis=0), thresholds, blocked)
+    rows = blocked.rows / (np.count_nonzero(pool.words) * len(pool.images))
+    ranks = _ranks(pool, first["own"], scores, normalisers, rows)
     blocked.remove()
-    return _ranks(split, first["own"], scores, normalisers, settings, rows)
+    chosen = next(iter(normalisers.values()))
+    return ranks, search_some(scorer, pool, sample.mean(axis=0), chosen)
 
 
 class _Blocks:
     """Blocks of sentences that are computed once, saved, and read again after a stop."""
 
-    def __init__(self, split: Split, work: str, key: str):
-        self._blocks = list(blocks(split.words, _BLOCK))
+    def __init__(self, pool: Pool, work: str, key: str):
+        self._blocks = list(blocks(pool.words, _BLOCK))
         self._folder, self._root = tf.io.gfile.join(work, key), work
         self.rows = 0.0
 
@@ -163,20 +120,20 @@ class _Blocks:
         tf.io.gfile.rmtree(self._root)
 
 
-def _first_pass(scorer: Scorer, split: Split, sample: np.ndarray, blocked: _Blocks) -> dict:
+def _first_pass(scorer: Scorer, pool: Pool, sample: np.ndarray, blocked: _Blocks) -> dict:
     """For every sentence log P by its own image, by the mean one, and by the sampled ones."""
     model, mean = scorer.model, sample.mean(axis=0)
     null = [] if model.no_image is None else [model.null_image(1)["multimodal"].numpy()]
     others = np.concatenate([sample, mean[np.newaxis], *null])
 
     def compute(rows: np.ndarray) -> dict:
-        some = read(model, _trimmed(split.words[rows]))
-        own = scorer.pairs(some, np.arange(len(rows)), split.images, split.owner[rows])
+        some = read(model, _trimmed(pool.words[rows]))
+        own = scorer.pairs(some, np.arange(len(rows)), pool.images, pool.owner[rows])
         return {"own": own, "others": scorer.matrix(some, others)}
 
     found = blocked.run("own and sampled images", compute)
-    own = np.empty(len(split.owner))
-    log_probs = np.empty((len(split.owner), len(others)))
+    own = np.empty(len(pool.owner))
+    log_probs = np.empty((len(pool.owner), len(others)))
     for rows, arrays in found:
         own[rows], log_probs[rows] = arrays["own"], arrays["others"]
     size = len(sample)
@@ -209,15 +166,15 @@ def _normalisers(run: Run, first: dict, settings: Settings) -> dict[str, np.ndar
 
 
 def _thresholds(
-    split: Split, own: np.ndarray, normalisers: dict[str, np.ndarray]
+    pool: Pool, own: np.ndarray, normalisers: dict[str, np.ndarray]
 ) -> Callable[[np.ndarray], np.ndarray]:
     """How much log P [rows, I] a pair needs to matter to any rank."""
-    image_count = len(split.images)
-    best = {name: _per_image(np.maximum, own - norm, split.owner, image_count, -np.inf)
+    image_count = len(pool.images)
+    best = {name: _per_image(np.maximum, own - norm, pool.owner, image_count, -np.inf)
             for name, norm in normalisers.items()}  # fmt: skip
     chosen = next(iter(normalisers))
-    worst = _per_image(np.minimum, own - normalisers[chosen], split.owner, image_count, np.inf)
-    near = _near(split)
+    worst = _per_image(np.minimum, own - normalisers[chosen], pool.owner, image_count, np.inf)
+    near = _near(pool)
 
     def of(rows: np.ndarray) -> np.ndarray:
         least = np.repeat(own[rows][:, np.newaxis], image_count, axis=1)
@@ -225,25 +182,25 @@ def _thresholds(
             # An image without sentences asks for none.
             needed = np.where(np.isfinite(best[name]), best[name], np.inf) + norm[rows, np.newaxis]
             least = np.minimum(least, needed)
-        listed = near[:, split.owner[rows]].T  # is the sentence's image near the query image?
+        listed = near[:, pool.owner[rows]].T  # is the sentence's image near the query image?
         needed = worst + normalisers[chosen][rows, np.newaxis]
         return np.where(listed, np.minimum(least, needed), least) - _ROUNDING
 
     return of
 
 
-def _near(split: Split) -> np.ndarray:
+def _near(pool: Pool) -> np.ndarray:
     """Whether image j is among the nearest of image i, itself included: bool [I, I]."""
-    count = min(_CURVE_IMAGES, len(split.features))
-    rows, _ = neighbours.nearest(split.features, split.features, count)
-    near = np.eye(len(split.features), dtype=bool)
+    count = min(_CURVE_IMAGES, len(pool.features))
+    rows, _ = neighbours.nearest(pool.features, pool.features, count)
+    near = np.eye(len(pool.features), dtype=bool)
     near[np.arange(len(near))[:, np.newaxis], rows] = True
     return near
 
 
 def _second_pass(
     scorer: Scorer,
-    split: Split,
+    pool: Pool,
     mean: np.ndarray,
     thresholds: Callable[[np.ndarray], np.ndarray],
     blocked: _Blocks,
@@ -252,12 +209,12 @@ def _second_pass(
 
     def compute(rows: np.ndarray) -> dict:
         before = scorer.rows
-        some = read(scorer.model, _trimmed(split.words[rows]))
+        some = read(scorer.model, _trimmed(pool.words[rows]))
         expansion = expand(scorer, some, mean)
-        found = exact.at_least(scorer, some, expansion, split.images, thresholds(rows))
+        found = exact.at_least(scorer, some, expansion, pool.images, thresholds(rows))
         return {"log_probs": found, "rows": scorer.rows - before}
 
-    scores = np.empty((len(split.owner), len(split.images)), np.float32)
+    scores = np.empty((len(pool.owner), len(pool.images)), np.float32)
     for rows, arrays in blocked.run("other images", compute):
         scores[rows] = arrays["log_probs"]
         blocked.rows += int(arrays["rows"])
@@ -265,43 +222,42 @@ def _second_pass(
 
 
 def _ranks(
-    split: Split,
+    pool: Pool,
     own: np.ndarray,
     scores: np.ndarray,
     normalisers: dict[str, np.ndarray],
-    settings: Settings,
     rows: float,
 ) -> Ranks:
     sentence = np.arange(len(own))
-    scores[sentence, split.owner] = own
+    scores[sentence, pool.owner] = own
     of_sentences = 1 + (scores > own[:, np.newaxis] + _TIE).sum(axis=1)
     table = {TEXT_TO_IMAGE: ranking.summary(of_sentences)}
-    asked = np.unique(split.owner)
+    asked = np.unique(pool.owner)
     chosen = next(iter(normalisers))
     for name, norm in normalisers.items():
         normalised = scores - norm[:, np.newaxis]
-        best = _per_image(np.maximum, own - norm, split.owner, len(split.images), -np.inf)
+        best = _per_image(np.maximum, own - norm, pool.owner, len(pool.images), -np.inf)
         ranks = 1 + (normalised[:, asked] > best[asked] + _TIE).sum(axis=0)
         table[f"{IMAGE_TO_TEXT}, {name}"] = ranking.summary(ranks)
     curves = {
         TEXT_TO_IMAGE: ranking.match_curve(
-            of_sentences[:, np.newaxis], [len(split.images)] * len(own)
+            of_sentences[:, np.newaxis], [len(pool.images)] * len(own)
         ),
-        IMAGE_TO_TEXT: _near_curve(split, own, scores, normalisers[chosen], asked),
+        IMAGE_TO_TEXT: _near_curve(pool, own, scores, normalisers[chosen], asked),
     }
     return Ranks(table, curves, rows)
 
 
 def _near_curve(
-    split: Split, own: np.ndarray, scores: np.ndarray, norm: np.ndarray, asked: np.ndarray
+    pool: Pool, own: np.ndarray, scores: np.ndarray, norm: np.ndarray, asked: np.ndarray
 ) -> list[tuple[float, float]]:
     """Matches among the sentences of the nearest images, the protocol of IAPR TC-12."""
-    near, ranks, counts = _near(split), [], []
+    near, ranks, counts = _near(pool), [], []
     normalised, own = scores - norm[:, np.newaxis], own - norm
     for image in asked:
-        listed = near[image, split.owner]
+        listed = near[image, pool.owner]
         others = normalised[listed, image]
-        mine = own[split.owner == image]
+        mine = own[pool.owner == image]
         ranks.append(1 + (others > mine[:, np.newaxis] + _TIE).sum(axis=1))
         counts.append(int(listed.sum()))
     return ranking.match_curve(ranks, counts)
