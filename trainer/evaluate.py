@@ -87,6 +87,7 @@ def main(_: list[str]) -> None:
         if tasks & {CAPTIONS, RERANK}:
             captioned = caption_images(run, source, decoding, _BATCH_SIZE.value)
             _write_captions(captioned, beam_row(decoding.beam), place)
+            scores[CAPTIONS] = {}
         if captioned and source.info.splits[source.split].captions:
             references = {image.image_id: image.references for image in captioned}
             coco.write_references(place("references.json"), references)
@@ -257,7 +258,7 @@ def _examples(
 def _print(scores: dict[str, dict[str, dict]], captioned: list[Captioned], best: str) -> None:
     for image in captioned[:5]:
         print(f"{image.image_id}: {image.rows[best]}")
-    if CAPTIONS not in scores:
+    if not scores[CAPTIONS]:
         print(f"{len(captioned)} images captioned; the records hold no references to score by.")
         return
     print(f"{'':16} BLEU-1 BLEU-2 BLEU-3 BLEU-4  CIDEr ROUGE-L  words")
