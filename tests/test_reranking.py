@@ -11,6 +11,7 @@ from mrnn_tf.run import Run
 from trainer import reranking
 from trainer.captioning import Captioned, Sentences
 from trainer.methods import Settings
+from trainer.neighbourhood import Neighbourhood
 
 
 def right(i):
@@ -83,6 +84,19 @@ def test_the_ranks_are_before_and_after(reranked):
     assert captions[0][1] == right(image)
     ranks = re.findall(r'text-anchor="middle">(\d)<', first)
     assert ranks[:2] == ["3", "1"] and sorted(ranks[::2]) == ["1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("features", ["whitened", "refined", "original"])
+def test_a_training_image_is_not_its_own_neighbour(features, tiny_data, tiny_job):
+    run = Run.load(tiny_job)
+    training = Neighbourhood(run, tiny_data, features)
+    ids = [f"train-{i}.jpg" for shard in range(2) for i in range(shard, 24, 2)]
+    for image_id, near in training.nearest(run.source(tiny_data, "train"), k=1).items():
+        [other] = near.images
+        same = int(image_id[6:-4]) % 12  # images of one colour and thing are 12 apart
+        assert ids[other] != image_id and int(ids[other][6:-4]) % 12 == same
+    whole = training.nearest(run.source(tiny_data, "train"), k=30)[ids[0]]
+    assert sorted(whole.images[:23]) == list(range(1, 24))
 
 
 def test_images_without_references_have_a_figure_only(tiny_data, tiny_job):

@@ -21,9 +21,10 @@ best first; log_probs may be left out. Their images are those of --split in --da
                  captions in COCO's format, or --data
 
 Writes one caption an image, in COCO's format for results. An image without hypotheses has the empty
-caption. Where there are fewer than --k training images, all are neighbours; where there are fewer
-than --m captions, all count. --tune tries many k and m (and for combined its two weights), uses the
-best and writes all to tuning.json and tuning.svg beside the results.
+caption, and for an oracle one without references keeps its first. Where there are fewer than --k
+training images, all are neighbours; where there are fewer than --m captions, all count. --tune
+tries many k and m (and for combined its two weights), uses the best and writes all to tuning.json
+and tuning.svg beside the results.
 """
 
 import os

@@ -209,7 +209,7 @@ def _explained(figure: str) -> str:
     if not figure:
         return ""
     return (
-        "<p>The rank of the hypotheses before and after reranking by the captions of near training "
-        "images (CIDEr), with their consensus: images that gain most by it, images that change "
-        f"little, and images that lose most.</p>{figure}"
+        '<p style="margin-top:2rem">The rank of the hypotheses before and after reranking by the '
+        "captions of near training images (CIDEr), with their consensus: images that gain most by "
+        f"it, images that change little, and images that lose most.</p>{figure}"
     )

@@ -28,7 +28,8 @@ class Grid:
         metric: what the best setting is best by.
         cells: the settings and their `bleu_4` and `cider` on all images, rows first.
         best: the settings to use.
-        validated: the scores where each half of the images has the settings best on the other.
+        validated: the scores where each half of the images has the settings best on the other, as
+            far as the two fields go.
     """
 
     down: str

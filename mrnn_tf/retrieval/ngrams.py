@@ -98,21 +98,23 @@ class Corpus:
 
     def rows(self, images: Sequence[int]) -> np.ndarray:
         """The captions of some images, as rows of `counts`."""
-        ranges = [np.arange(self.images[i], self.images[i + 1]) for i in images]
-        return np.concatenate([np.zeros(0, np.int64), *ranges])
+        images = np.asarray(images, np.int64)
+        begins, sizes = self.images[images], self.images[images + 1] - self.images[images]
+        return np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
 
     def counts_of(self, nodes: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """How often some captions have some n-grams: float [captions, n-grams]."""
-        dense = np.zeros((len(rows), len(nodes)))
+        dense = np.zeros((len(nodes), len(rows)))  # an n-gram's counts are together in memory
         known = np.flatnonzero(nodes != UNKNOWN)
         if len(known):
             known = known[np.argsort(nodes[known])]
-            wanted, chosen = nodes[known], self.counts[rows]
+            chosen = self.counts[rows]
+            wanted = nodes[known].astype(chosen.indices.dtype)
             at = np.minimum(np.searchsorted(wanted, chosen.indices), len(wanted) - 1)
             hit = np.flatnonzero(wanted[at] == chosen.indices)
             row = np.repeat(np.arange(len(rows)), np.diff(chosen.indptr))
-            dense[row[hit], known[at[hit]]] = chosen.data[hit]
-        return dense
+            dense[known[at[hit]], row[hit]] = chosen.data[hit]
+        return dense.T
 
     @functools.cached_property
     def orders(self) -> np.ndarray:

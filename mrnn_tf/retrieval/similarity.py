@@ -97,8 +97,7 @@ class Cider:
     def _of_counts(
         self, sentences: Sentences, counts: np.ndarray, lengths: np.ndarray, norms: np.ndarray
     ) -> np.ndarray:
-        weighted = counts * np.square(self.weights[sentences.nodes])
-        shared = _shared(sentences, counts, weighted)
+        shared = _shared(sentences, counts, np.square(self.weights[sentences.nodes]))
         both = self._own_norms(sentences)[:, :, np.newaxis] * norms[:, np.newaxis]
         cosines = np.divide(shared, both, out=np.zeros_like(shared), where=both > 0)
         # What the original calls the length is the number of bigrams.
@@ -116,23 +115,29 @@ def _totals(lengths: np.ndarray) -> np.ndarray:
 
 
 def _shared(
-    sentences: Sentences, counts: np.ndarray, values: np.ndarray | float = 1.0
+    sentences: Sentences, counts: np.ndarray, weights: np.ndarray | None = None
 ) -> np.ndarray:
-    """The sum of what captions give for n-grams they share with sentences: [4, S, C].
+    """What captions share with sentences, by the order of n-grams: [4, S, C].
 
-    An n-gram that the caption has less often than the sentence counts as often as in the caption.
+    Every occurrence of an n-gram counts that both have, or with weights as much as the n-gram
+    weighs, times its occurrences in the caption.
 
     Args:
         sentences: `Sentences`, [S, U].
         counts: float [C, U], of the captions.
-        values: float [C, U], for one occurrence of an n-gram.
+        weights: float [U], of the n-grams.
     """
     # Every occurrence is a column of its own: the smaller of two counts is then a product.
     most = sentences.counts.max(axis=0, initial=0).astype(int)
     columns = np.repeat(np.arange(len(most)), most)
     occurrence = np.arange(len(columns)) - np.repeat(np.cumsum(most) - most, most)
     own = (sentences.counts[:, columns] > occurrence).astype(float)
-    values = np.broadcast_to(values, counts.shape)[:, columns]
-    theirs = np.where(counts[:, columns] > occurrence, values, 0.0)
+    theirs = counts.T[columns]
+    there = theirs > occurrence[:, np.newaxis]
+    if weights is None:
+        theirs = there.astype(float)
+    else:
+        own *= weights[columns]
+        theirs *= there
     ends = np.searchsorted(sentences.orders[columns], np.arange(1, ORDERS + 2))
-    return np.stack([own[:, a:b] @ theirs[:, a:b].T for a, b in itertools.pairwise(ends)])
+    return np.stack([own[:, a:b] @ theirs[a:b] for a, b in itertools.pairwise(ends)])
