@@ -37,7 +37,7 @@ def as_json(value):
 @pytest.mark.parametrize("signature", SIGNATURES)
 def test_grpc_and_rest_say_what_the_python_model_says(server, trained, signature):
     [(_, inputs)] = warmup.calls(trained, 3, [signature])
-    expected = check._expected(trained, signature, inputs)
+    expected = check.expected(trained, signature, inputs)
     by_grpc = server.predict(signature, inputs, name="mrnn")
     columns = {name: [as_json(each) for each in value.tolist()] for name, value in inputs.items()}
     body = {"signature_name": signature, "inputs": columns}
@@ -45,7 +45,7 @@ def test_grpc_and_rest_say_what_the_python_model_says(server, trained, signature
     assert answer.status_code == 200, answer.text
     by_rest = answer.json()["outputs"]
     for name, value in expected.items():
-        assert check._same(by_grpc[name], value), name
+        assert check.same(by_grpc[name], value), name
         said = np.array(by_rest[name])
         if value.dtype.kind == "S":
             assert said.tolist() == np.char.decode(value).tolist()
