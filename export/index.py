@@ -28,14 +28,13 @@ import tensorflow as tf
 from absl import flags, logging
 
 import mrnn_tf
-from export import index_check, index_parts, saved_model
-from export.index_parts import Images, Made, MakePart, Part
+from export import index_check, index_parts, index_show, saved_model
+from export.index_parts import PART_ENDING, Images, Made, MakePart, Part
 from export.index_signatures import IndexServable, IndexSettings, index_signatures
 from mrnn_tf import batch, files, program, schema
-from mrnn_tf.data import records
 from mrnn_tf.retrieval.index import Entries, Header, Index
 from mrnn_tf.retrieval.marginal import SAMPLE_SIZE
-from mrnn_tf.retrieval.sentences import check_searchable
+from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.run import Run
 
 _DEFAULT = IndexSettings()
@@ -59,6 +58,7 @@ _SHORTLIST = flags.DEFINE_integer(
 _SHOW = flags.DEFINE_bool("show", False, "Show two searches by the index when it is there.")
 
 INDEX_FOLDER = "index"  # in assets.extra
+_SENTENCES_IN_A_PART = 1000
 
 
 def main(beam_flags: list[str]) -> None:
@@ -70,29 +70,31 @@ def main(beam_flags: list[str]) -> None:
 
     # What there is.
     run = Run.from_saved_model(_MODEL.value)
-    check_searchable(run.network.model)
+    scorer = Scorer(run.network.model)
     old = _load_old(run)
-    info = records.DatasetInfo.load(_DATA.value) if _DATA.value else None
+    images = Images(run, _MODEL.value, _DATA.value) if _DATA.value else None
+    reference = None if old else _reference(run, images)
 
-    # Where it is made.
-    work = tf.io.gfile.join(_OUTPUT.value, f".work-{_fingerprint(run, info)}")
+    # The parts of what is new.
+    work = tf.io.gfile.join(_OUTPUT.value, f".work-{_fingerprint(run, old, images, reference)}")
+    parts = _plan(images, work)
     if tf.io.gfile.exists(work):
         logging.info("Finishing what %s holds in part.", work)
     tf.io.gfile.makedirs(work)
-    sample = old.sample if old else _sample(run, work)
-    parts = _plan(info, work)
-    batch.run(
-        parts,
-        MakePart(_MODEL.value, _DATA.value, np.asarray(sample)),
-        options,
-        done=lambda: sum(tf.io.gfile.exists(part.output) for part in parts),
-        total=len(parts),
-        unit="parts",
-    )
-    made = index_parts.collect(parts, info)
+    sample = old.sample if old else _sample(scorer, reference, work)
+    if parts:
+        batch.run(
+            parts,
+            MakePart(_MODEL.value, _DATA.value, np.asarray(sample)),
+            options,
+            done=lambda: sum(name.endswith(PART_ENDING) for name in tf.io.gfile.listdir(work)),
+            total=len(parts),
+            unit="parts",
+        )
+    made = index_parts.collect(parts, images and images.info)
     _report_skipped(made)
 
-    # What it becomes.
+    # The index, and the servable around it.
     index = _assemble(run, old, made, sample)
     settings = IndexSettings(_K.value, _SHORTLIST.value)
     servable = IndexServable(run, index, settings)
@@ -107,6 +109,8 @@ def main(beam_flags: list[str]) -> None:
     )
     tf.io.gfile.rmtree(work)
     print(f"indexed {len(index.ids):,} images and {len(index.captions):,} sentences: {directory}")
+    if _SHOW.value:
+        index_show.show(directory, index, images)
     base = os.path.dirname(_OUTPUT.value.rstrip("/")) or "."
     print(f"next: python -m serving.local --model_base_path {base}")
 
@@ -127,67 +131,83 @@ def _check_flags() -> None:
         raise ValueError("--splits goes with --data, which was not given.")
     if not (_DATA.value or _SENTENCES.value or _DELETE.value):
         raise ValueError("--data is required (--help shows an example).")
+    if _SHOW.value and not _DATA.value:
+        raise ValueError("--show goes with --data, whose images it searches by.")
     if not (_DATA.value or _REFERENCE_DATA.value or _APPEND_TO.value):
         raise ValueError("--sentences alone needs --reference_data, for P(s).")
 
 
 def _load_old(run: Run) -> Index | None:
+    """The index to begin with, which must hold what is to be left out."""
     if not _APPEND_TO.value:
         return None
     folder = tf.io.gfile.join(_APPEND_TO.value, "assets.extra", INDEX_FOLDER)
-    return Index.load(folder, run.fingerprint)
+    old = Index.load(folder, run.fingerprint)
+    if unknown := _to_delete() - set(old.ids):
+        raise ValueError(
+            f"--delete {_DELETE.value} names {_text(min(unknown))}, which {_APPEND_TO.value} does "
+            "not hold."
+        )
+    return old
 
 
-def _fingerprint(run: Run, info: records.DatasetInfo | None) -> str:
-    """What tells the work of this command from that of another one."""
-    digest = hashlib.sha256()
-    reference = _REFERENCE_DATA.value and records.DatasetInfo.load(_REFERENCE_DATA.value)
-    facts = [
-        mrnn_tf.__version__,
-        run.fingerprint,
-        [_DATA.value, info.fingerprint] if info else None,
-        _SPLITS.value,
-        [_REFERENCE_DATA.value, reference.fingerprint] if reference else None,
-        [_SAMPLE.value, _SEED.value],
-        _APPEND_TO.value,
-    ]
-    digest.update(json.dumps(facts).encode())
-    for flag in (_SENTENCES, _DELETE):
-        if flag.value:
-            with tf.io.gfile.GFile(flag.value, "rb") as file:
-                digest.update(file.read())
+def _to_delete() -> set[bytes]:
+    return set(index_parts.read_lines(_DELETE.value)) if _DELETE.value else set()
+
+
+def _reference(run: Run, images: Images | None) -> Images:
+    """The dataset whose training images P(s) is taken from."""
+    data = _REFERENCE_DATA.value
+    found = Images(run, _MODEL.value, data) if data else images
+    if schema.TRAIN not in found.info.splits:
+        raise ValueError(
+            f"{data or _DATA.value} has no training images to take P(s) from: name a dataset that "
+            "has some with --reference_data."
+        )
+    return found
+
+
+def _fingerprint(
+    run: Run, old: Index | None, images: Images | None, reference: Images | None
+) -> str:
+    """What tells the parts of this command from those of another one."""
+    sampled = [_SAMPLE.value, _SEED.value, reference.info.fingerprint] if reference else []
+    facts = [mrnn_tf.__version__, run.fingerprint, sampled]
+    facts += [_DATA.value, images.info.fingerprint] if images else []
+    digest = hashlib.sha256(json.dumps(facts).encode())
+    if old:
+        digest.update(np.ascontiguousarray(old.sample))
+    if _SENTENCES.value:
+        digest.update(b"\n".join(index_parts.read_lines(_SENTENCES.value)))
     return digest.hexdigest()[:16]
 
 
-def _sample(run: Run, work: str) -> np.ndarray:
+def _plan(images: Images | None, work: str) -> list[Part]:
+    parts = []
+    for split in (_SPLITS.value or images.info.splits) if images else ():
+        for path in images.shards(split):
+            name = os.path.basename(path).removesuffix(".tfrecord")
+            parts.append(Part(path, tf.io.gfile.join(work, name + PART_ENDING), split))
+    if _SENTENCES.value:
+        count = len(index_parts.read_lines(_SENTENCES.value))
+        for first in range(0, count, _SENTENCES_IN_A_PART):
+            lines = first, min(first + _SENTENCES_IN_A_PART, count)
+            output = tf.io.gfile.join(work, f"sentences-{first:09d}{PART_ENDING}")
+            parts.append(Part(_SENTENCES.value, output, lines=lines))
+    return parts
+
+
+def _sample(scorer: Scorer, reference: Images, work: str) -> np.ndarray:
     """The sampled training images, taken once."""
     path = tf.io.gfile.join(work, "sample.npy")
     if tf.io.gfile.exists(path):
         with tf.io.gfile.GFile(path, "rb") as file:
             return np.load(io.BytesIO(file.read()))
-    data = _REFERENCE_DATA.value or _DATA.value
-    images = Images(run, _MODEL.value, data)
-    found = index_parts.sample(run, images, data, _SAMPLE.value, _SEED.value)
+    found = index_parts.sample(scorer, reference, _SAMPLE.value, _SEED.value)
     content = io.BytesIO()
     np.save(content, found)
     files.write_whole(path, content.getvalue())
     return found
-
-
-def _plan(info: records.DatasetInfo | None, work: str) -> list[Part]:
-    parts = []
-    for split in (_SPLITS.value or info.splits) if info else ():
-        for path in info.shards(_DATA.value, split):
-            name = os.path.basename(path).removesuffix(".tfrecord")
-            parts.append(Part(path, tf.io.gfile.join(work, f"{name}.npz"), split))
-    if _SENTENCES.value:
-        count = len(index_parts.read_lines(_SENTENCES.value))
-        size = index_parts.SENTENCES_IN_A_PART
-        for first in range(0, count, size):
-            lines = first, min(first + size, count)
-            output = tf.io.gfile.join(work, f"sentences-{first:09d}.npz")
-            parts.append(Part(_SENTENCES.value, output, lines=lines))
-    return parts
 
 
 def _report_skipped(made: list[Made]) -> None:
@@ -196,28 +216,20 @@ def _report_skipped(made: list[Made]) -> None:
         logging.warning(
             "%d images have no features and are left out, the first is %s.",
             len(skipped),
-            skipped[0].decode(errors="replace"),
+            _text(skipped[0]),
         )
 
 
 def _assemble(run: Run, old: Index | None, made: list[Made], sample: np.ndarray) -> Index:
     """The old entries that stay and the new ones."""
-    kept = []
-    if old:
-        gone = set(index_parts.read_lines(_DELETE.value)) if _DELETE.value else set()
-        if unknown := gone - set(old.ids):
-            raise ValueError(
-                f"--delete {_DELETE.value} names {min(unknown).decode(errors='replace')}, which "
-                f"{_APPEND_TO.value} does not hold."
-            )
-        kept = [old.without(gone)]
+    kept = [old.without(_to_delete())] if old else []
     entries = Entries.join([*kept, *(each.entries for each in made)])
     if not len(entries.ids) and not len(entries.captions):
         raise ValueError("There is nothing to index: no image and no sentence.")
     ids = sorted(entries.ids)
     if twice := [one for one, other in itertools.pairwise(ids) if one == other]:
         raise ValueError(
-            f"The image {twice[0].decode(errors='replace')} would be there twice: leave one out "
+            f"The image {_text(twice[0])} would be there twice: leave one out "
             "with --delete or --splits."
         )
     size = run.network.model.multimodal_size
@@ -237,6 +249,10 @@ def _assemble(run: Run, old: Index | None, made: list[Made], sample: np.ndarray)
     return Index(
         **vars(entries), mean=sample.mean(axis=0), sample=np.asarray(sample), header=header
     )
+
+
+def _text(image_id: bytes) -> str:
+    return image_id.decode(errors="replace")
 
 
 if __name__ == "__main__":

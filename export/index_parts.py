@@ -21,7 +21,7 @@ from mrnn_tf.retrieval.marginal import log_marginals, sample_rows
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.run import Run, check_encoder
 
-SENTENCES_IN_A_PART = 1000
+PART_ENDING = ".npz"
 _IMAGES_AT_ONCE = 64
 _SENTENCES_AT_ONCE = 1024
 _SKIPPED = "skipped"
@@ -87,23 +87,26 @@ class Images:
     def __init__(self, run: Run, model: str, data: str):
         self.info, self._data = records.DatasetInfo.load(data), data
         self._encode: Callable | None = None
-        self._stores = "features"
-        if run.config.train.finetune_encoder or "features" not in self.info.stores:
-            self._stores = "images"
-            self._loaded = tf.saved_model.load(model)
+        has_own = run.config.train.finetune_encoder
+        self._stores = "images" if has_own or "features" not in self.info.stores else "features"
+        if has_own or self._stores == "features":
+            check_encoder(run.config, data)
+        if self._stores == "images":
+            self._loaded = tf.saved_model.load(model)  # owns what the signature uses
             self._encode = self._loaded.signatures.get(schema.ENCODE_IMAGE)
             if self._encode is None:
                 raise ValueError(
                     f"{data} holds images only, but {model} has no encoder: export it with "
                     "--encoder, or prepare the data with features."
                 )
-        if self._stores not in self.info.stores or self._stores == "features":
-            check_encoder(run.config, data)
+
+    def shards(self, split: str) -> list[str]:
+        return self.info.shards(self._data, split)
 
     def batches(
         self, paths: Sequence[str], rows: np.ndarray | None = None
     ) -> Iterator[tuple[list[bytes], np.ndarray, list[list[bytes]]]]:
-        """Ids, features [B, D] and captions, of all images of some shards or of some `rows`."""
+        """Ids, features [B, D] and captions, of all images of some shards or of sorted `rows`."""
         first = 0
         with records.naming_corruption(self._data):
             for serialized in tf.data.TFRecordDataset(paths).batch(_IMAGES_AT_ONCE):
@@ -127,18 +130,12 @@ class Images:
         return self._encode(image_bytes=parsed[schema.IMAGE_ENCODED])[schema.FEATURES].numpy()
 
 
-def sample(run: Run, images: Images, data: str, size: int, seed: int) -> np.ndarray:
+def sample(scorer: Scorer, images: Images, size: int, seed: int) -> np.ndarray:
     """The projections [n, M] of sampled training images."""
-    if schema.TRAIN not in images.info.splits:
-        raise ValueError(
-            f"--data {data} has no training images to take P(s) from: give a dataset that has "
-            "some as --reference_data."
-        )
-    scorer = Scorer(run.network.model)
     rows = sample_rows(images.info.splits[schema.TRAIN].images, size, seed)
     found = [
         scorer.project(features[is_there(features)])
-        for _, features, _ in images.batches(images.info.shards(data, schema.TRAIN), rows)
+        for _, features, _ in images.batches(images.shards(schema.TRAIN), rows)
     ]
     return np.concatenate(found)
 

@@ -144,16 +144,12 @@ class IndexServable:
         words = tf.boolean_mask(words, words != schema.PAD_ID)
         h = self._read(words[tf.newaxis])[0]
         length = tf.shape(words)[0]
-        vector = tf.reduce_sum(
-            _in_blocks(
-                lambda t: word_expansions(
-                    self.scorer, tf.gather(h, t), tf.gather(words, t), self.arrays["mean"]
-                )[3],
-                length,
-                [h.shape[-1]],
-            ),
-            axis=0,
-        )
+        kernel, bias, mean = self.scorer.kernel, self.scorer.bias, self.arrays["mean"]
+
+        def slopes(t: tf.Tensor) -> tf.Tensor:
+            return word_expansions(kernel, bias, tf.gather(h, t), tf.gather(words, t), mean)[3]
+
+        vector = tf.reduce_sum(_in_blocks(slopes, length, mean.shape), axis=0)
         _, near = tf.math.top_k(tf.linalg.matvec(self.arrays["images"], vector), shortlist)
         images = tf.gather(self.arrays["images"], near)
 

@@ -72,28 +72,34 @@ def expand(scorer: Scorer, sentences: Sentences, mean: np.ndarray) -> Expansion:
     directions = np.zeros_like(h)
     log_probs, offsets = np.zeros(words.shape, np.float32), np.zeros(words.shape, np.float32)
     vectors = np.zeros((len(h), h.shape[2]), np.float32)
-    expand_words = tf.function(
-        lambda *inputs: word_expansions(scorer, *inputs), reduce_retracing=True
-    )
+    kernel, bias = tf.convert_to_tensor(scorer.kernel), tf.convert_to_tensor(scorer.bias)
     for first in range(0, len(s), ROWS):
         at = s[first : first + ROWS], t[first : first + ROWS]
-        parts = expand_words(h[at], words[at], mean)
+        parts = word_expansions(kernel, bias, h[at], words[at], mean)
         directions[at], log_probs[at], offsets[at] = (each.numpy() for each in parts[:3])
         np.add.at(vectors, at[0], parts[3].numpy())
     scorer.rows += len(s)
     return Expansion(h, directions, log_probs, offsets, vectors)
 
 
+@tf.function(
+    input_signature=[
+        tf.TensorSpec([None, None]),
+        tf.TensorSpec([None]),
+        tf.TensorSpec([None, None]),
+        tf.TensorSpec([None], tf.int32),
+        tf.TensorSpec([None]),
+    ]
+)
 def word_expansions(
-    scorer: Scorer, h: tf.Tensor, words: tf.Tensor, mean: tf.Tensor
+    kernel: tf.Tensor, bias: tf.Tensor, h: tf.Tensor, words: tf.Tensor, mean: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
     """d_t [R, M], log P(w_t|mean) and the bound's offset [R], and g2'(h_t + mean) d_t [R, M]."""
-    logits = scorer.logits(h, mean)
-    log_probs = tf.nn.log_softmax(logits)
-    own = tf.gather(log_probs, words, batch_dims=1)
-    expected = tf.matmul(tf.exp(log_probs), scorer.kernel, transpose_b=True)
-    directions = tf.gather(tf.transpose(scorer.kernel), words) - expected
     m = scaled_tanh(h + mean)
+    log_probs = tf.nn.log_softmax(tf.nn.bias_add(tf.matmul(m, kernel), bias))
+    own = tf.gather(log_probs, words, batch_dims=1)
+    expected = tf.matmul(tf.exp(log_probs), kernel, transpose_b=True)
+    directions = tf.transpose(tf.gather(kernel, words, axis=1)) - expected
     slope = (1.7159 - m * m / 1.7159) * (2 / 3)  # the derivative of g2, by its value
     offsets = own - tf.reduce_sum(directions * m, axis=-1)
     return directions, own, offsets, slope * directions

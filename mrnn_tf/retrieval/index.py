@@ -21,7 +21,7 @@ NO_IMAGE = -1  # the owner of a sentence that belongs to no image
 
 
 @dataclasses.dataclass(frozen=True)
-class Texts(Sequence):
+class Texts(Sequence[bytes]):
     """Byte strings as two arrays."""
 
     content: np.ndarray  # uint8 [bytes], one text after the other
