@@ -25,7 +25,7 @@ _RESULTS_WANTED = 'COCO results are wanted, [{"image_id": 1, "caption": "a dog"}
 
 def read_references(path: str) -> dict[ImageId, list[str]]:
     """The captions of every listed image; an image without captions has an empty list."""
-    content = _read_json(path, _REFERENCES_WANTED)
+    content = read_json(path, _REFERENCES_WANTED)
     match content:
         case {"images": list(images), "annotations": list(annotations)}:
             pass
@@ -57,7 +57,7 @@ def read_references(path: str) -> dict[ImageId, list[str]]:
 
 def read_results(path: str) -> dict[ImageId, str]:
     """The one caption of every image; it may be empty."""
-    content = _read_json(path, _RESULTS_WANTED)
+    content = read_json(path, _RESULTS_WANTED)
     if not isinstance(content, list):
         raise ValueError(f"{path} holds {_describe(content)}: {_RESULTS_WANTED}.")
     if not content:
@@ -107,7 +107,8 @@ def _captioned(entry: Any, place: str) -> tuple[ImageId, str]:
     raise ValueError(f"{place} is {_short(entry)}: an `image_id` and a text `caption` are wanted.")
 
 
-def _read_json(path: str, wanted: str) -> Any:
+def read_json(path: str, wanted: str) -> Any:
+    """The content of a file; an error says what is `wanted` there."""
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(f"There is no file {path}: {wanted}.")
     with tf.io.gfile.GFile(path, "rb") as file:

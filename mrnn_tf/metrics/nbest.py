@@ -1,0 +1,59 @@
+"""N-best files: `[{"image_id": 1, "captions": ["a dog runs", ...], "log_probs": [-7.1, ...]}]`.
+
+The best caption is first. A system that has no log-probabilities leaves them out. Ids are kept as
+they are; 1 and "1" are the same image.
+"""
+
+import dataclasses
+from typing import Any
+
+from mrnn_tf.metrics.coco import ImageId, first_few, read_json
+
+_WANTED = (
+    'n-best lists are wanted, [{"image_id": 1, "captions": ["a dog runs", ...], "log_probs": '
+    "[-7.1, ...]}, ...]"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class NBest:
+    """The hypotheses of an image, best first; there may be none."""
+
+    captions: tuple[str, ...]
+    log_probs: tuple[float, ...] | None = None
+
+
+def read_n_best(path: str) -> dict[ImageId, NBest]:
+    """The hypotheses of every image."""
+    content = read_json(path, _WANTED)
+    if not isinstance(content, list):
+        raise ValueError(f"{path} holds no list: {_WANTED}.")
+    if not content:
+        raise ValueError(f"{path} holds no images: there is nothing to rerank.")
+    images, seen, twice = {}, set(), []
+    for index, entry in enumerate(content):
+        image_id, n_best = _entry(entry, f"{path}: [{index}]")
+        if str(image_id) in seen:
+            twice.append(image_id)
+        seen.add(str(image_id))
+        images[image_id] = n_best
+    if twice:
+        raise ValueError(f"{path} has more than one list of images: {first_few(twice)}.")
+    return images
+
+
+def _entry(entry: Any, place: str) -> tuple[ImageId, NBest]:
+    match entry:
+        case {"image_id": int(image_id) | str(image_id), "captions": list(captions)}:
+            pass
+        case _:
+            raise ValueError(f"{place} has no `image_id` and `captions`: {_WANTED}.")
+    if not all(isinstance(caption, str) for caption in captions):
+        raise ValueError(f"{place}: the `captions` of {image_id} must all be texts.")
+    log_probs = entry.get("log_probs")
+    if log_probs is None:
+        return image_id, NBest(tuple(captions))
+    numbers = isinstance(log_probs, list) and all(isinstance(p, int | float) for p in log_probs)
+    if not numbers or len(log_probs) != len(captions):
+        raise ValueError(f"{place}: `log_probs` of {image_id} must be a number for every caption.")
+    return image_id, NBest(tuple(captions), tuple(map(float, log_probs)))
