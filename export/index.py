@@ -5,9 +5,9 @@ Example:
     python -m export.index --model models/mrnn/1 --data data/flickr8k --output models/mrnn_index
 
 Writes the next version, models/mrnn_index/1 at first, with the signatures search_images,
-search_sentences and similar_images, and the arrays of the index in assets.extra/index. More images,
-with or without captions, more sentences, which belong to no image, and images to be left out make a
-new version of an index without computing the rest again:
+search_sentences, similar_images and caption_reranked, and the arrays of the index in
+assets.extra/index. More images, with or without captions, more sentences, which belong to no image,
+and images to be left out make a new version of an index without computing the rest again:
 
     python -m export.index --model models/mrnn/1 --append_to models/mrnn_index/1 \\
         --data data/new --sentences more.txt --delete ids.txt --output models/mrnn_index
@@ -55,6 +55,14 @@ _K = flags.DEFINE_integer("k", _DEFAULT.k, "Results of a search.", 1)
 _SHORTLIST = flags.DEFINE_integer(
     "shortlist", _DEFAULT.shortlist, "Candidates that are scored exactly.", 1
 )
+_BEAM = flags.DEFINE_integer("beam", _DEFAULT.beam, "Captions of an image that are reranked.", 1)
+_NEIGHBOURS = flags.DEFINE_integer(
+    "neighbours", _DEFAULT.neighbours, "Near images whose captions they are compared with.", 1
+)
+_MAX_WORDS = flags.DEFINE_integer("max_words", _DEFAULT.max_words, "The longest caption.", 1)
+_LENGTH_POWER = flags.DEFINE_float(
+    "length_power", _DEFAULT.length_power, "The beam search ranks by log P / words^length_power."
+)
 _SHOW = flags.DEFINE_bool("show", False, "Show two searches by the index when it is there.")
 
 INDEX_FOLDER = "index"  # in assets.extra
@@ -96,7 +104,14 @@ def main(beam_flags: list[str]) -> None:
 
     # The index, and the servable around it.
     index = _assemble(run, old, made, sample)
-    settings = IndexSettings(_K.value, _SHORTLIST.value)
+    settings = IndexSettings(
+        _K.value,
+        _SHORTLIST.value,
+        _BEAM.value,
+        _NEIGHBOURS.value,
+        _MAX_WORDS.value,
+        _LENGTH_POWER.value,
+    )
     servable = IndexServable(run, index, settings)
     saved_model.write(
         servable,

@@ -8,10 +8,12 @@ import numpy as np
 
 from export.check import Tensors, same
 from export.index_signatures import IndexServable
-from mrnn_tf import schema
+from mrnn_tf import decode, schema
 from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.retrieval import sentences
+from mrnn_tf.retrieval.consensus import Comparison, M
 from mrnn_tf.retrieval.expansion import expand
+from mrnn_tf.retrieval.neighbours import nearest
 
 Results = tuple[list[tuple[bytes, ...]], np.ndarray]  # what may be found, and its scores
 _NOTHING: Results = [], np.zeros(0, np.float32)
@@ -21,22 +23,24 @@ def expected(servable: IndexServable, name: str, inputs: Tensors, found: Tensors
     """The outputs of a signature for all rows of its inputs."""
     if name == schema.SERVING_DEFAULT:
         name = servable.default
+    score = schema.CONSENSUS if name == schema.CAPTION_RERANKED else schema.SCORES
     compute, texts = {
         schema.SEARCH_IMAGES: (_search_images, [schema.IDS]),
         schema.SEARCH_SENTENCES: (_search_sentences, [schema.SENTENCES, schema.IDS]),
         schema.SIMILAR_IMAGES: (_similar_images, [schema.IDS]),
+        schema.CAPTION_RERANKED: (_caption_reranked, [schema.CAPTIONS]),
     }[name]
     [queries] = inputs.values()
     rows = []
     for row, query in enumerate(queries):
         results, scores = compute(servable, query)
         there = list(zip(*(found[text][row].tolist() for text in texts), strict=True))
-        rows.append(_ranked(results, scores, there, servable.settings.k, len(texts)))
+        rows.append(_ranked(results, scores, there, found[score].shape[1], len(texts)))
     columns = {
         text: np.array([[result[at] for result in best] for best, _ in rows], object)
         for at, text in enumerate(texts)
     }
-    return {**columns, schema.SCORES: np.stack([scores for _, scores in rows])}
+    return {**columns, score: np.stack([scores for _, scores in rows])}
 
 
 def _ranked(
@@ -84,6 +88,25 @@ def _similar_images(servable: IndexServable, features: np.ndarray) -> Results:
     scores = -np.linalg.norm(scaled_tanh(index.images).numpy() - refined, axis=1)
     near = _highest(scores, servable)
     return [(index.ids[row],) for row in near], scores[near]
+
+
+def _caption_reranked(servable: IndexServable, features: np.ndarray) -> Results:
+    index, model, settings = servable.index, servable.network.model, servable.settings
+    numbers, corpus = servable.reranker.numbers, servable.reranker.corpus
+    image = model.project_image(features[np.newaxis])
+    found = decode.beam(
+        *decode.begin(model, image, copies=settings.beam),
+        width=settings.beam,
+        length_power=settings.length_power,
+        max_words=settings.max_words,
+    )
+    there = found.log_probs[0] > schema.MISSING_LOG_PROB
+    captions = servable.vocabulary.sentences(found.ids[0][there]).numpy().tolist()
+    images = scaled_tanh(index.images[numbers >= 0]).numpy()
+    near, _ = nearest(scaled_tanh(image["multimodal"]).numpy(), images, settings.neighbours)
+    compared = Comparison("cider", corpus)([each.decode() for each in captions], near[0])
+    scores = compared.by_neighbours(settings.neighbours, M["cider"])
+    return [(caption,) for caption in captions], scores
 
 
 def _highest(scores: np.ndarray, servable: IndexServable) -> np.ndarray:

@@ -14,9 +14,11 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from export.signatures import or_nothing
-from mrnn_tf import schema
+from export.index_captions import NOT_CAPTIONED, Reranker
+from export.signatures import Settings, or_nothing
+from mrnn_tf import decode, schema
 from mrnn_tf.model.layers import scaled_tanh
+from mrnn_tf.retrieval.consensus import K as NEIGHBOURS
 from mrnn_tf.retrieval.expansion import word_expansions
 from mrnn_tf.retrieval.index import Index
 from mrnn_tf.retrieval.scoring import ROWS, Scorer
@@ -27,10 +29,14 @@ _MISSING = schema.MISSING_LOG_PROB
 
 @dataclasses.dataclass(frozen=True)
 class IndexSettings:
-    """What an index fixes: K results, chosen from a shortlist."""
+    """What an index fixes: K results of a search, and N captions, reranked by neighbours."""
 
     k: int = 10
     shortlist: int = 200
+    beam: int = 10
+    neighbours: int = NEIGHBOURS
+    max_words: int = 20
+    length_power: float = decode.LENGTH_POWER
 
 
 class IndexServable:
@@ -66,6 +72,16 @@ class IndexServable:
             # A sentence without an image has the last id, which is empty.
             "owners": _variable(np.where(index.owners < 0, len(index.images), index.owners)),
         }
+        self.reranker = Reranker(
+            run,
+            index,
+            Settings(
+                beam=settings.beam,
+                max_words=settings.max_words,
+                length_power=settings.length_power,
+            ),
+        )
+        self.arrays["numbers"] = _variable(np.append(self.reranker.numbers, NOT_CAPTIONED))
 
     @property
     def feature_size(self) -> int:
@@ -101,13 +117,25 @@ class IndexServable:
         )
         return {schema.IDS: tf.gather(self.arrays["ids"], rows), schema.SCORES: scores}
 
+    def caption_reranked(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Captions of images, those first that say what the captions of near images say."""
+        images, askable = self._project(features)
+        rows, _ = self._for_each(
+            self._captioned_neighbours_of,
+            scaled_tanh(images),
+            askable,
+            len(self.index.images),
+            self.settings.neighbours,
+        )
+        return self.reranker.captions(features, tf.gather(self.arrays["numbers"], rows))
+
     def tracked(self) -> tf.Module:
         """What a SavedModel must own: raw variables, as for the model's own servable."""
         root = tf.Module(name=self.name)
         root.weights = [each.value for each in self.network.model.variables]
         root.mean_features, root.vocabulary = self.network.mean_features, self.vocabulary
         root.kernel = self.scorer.kernel
-        root.arrays = self.arrays
+        root.arrays, root.consensus = self.arrays, self.reranker.graph
         return root
 
     def _project(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -116,10 +144,15 @@ class IndexServable:
         return images, tf.reduce_all(tf.math.is_finite(images), axis=1)
 
     def _for_each(
-        self, search: Callable, queries: tf.Tensor, askable: tf.Tensor, last: int
+        self,
+        search: Callable,
+        queries: tf.Tensor,
+        askable: tf.Tensor,
+        last: int,
+        count: int | None = None,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Rows [B, K] and scores [B, K] of queries; a missing one has the row `last`."""
-        k = self.settings.k
+        k = count or self.settings.k
         specs = tf.TensorSpec([k], tf.int32), tf.TensorSpec([k], tf.float32)
         nothing = tf.fill([k], last), tf.fill([k], _MISSING)
         if not last:
@@ -182,13 +215,24 @@ class IndexServable:
         totals = tf.ensure_shape(totals, [shortlist])
         return near, totals - tf.gather(arrays["log_marginals"], near)
 
-    def _neighbours_of(self, refined: tf.Tensor, shortlist: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Images and minus their distances from refined features [M]."""
+    def _neighbours_of(
+        self, refined: tf.Tensor, shortlist: int, among: tf.Tensor | None = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Images and minus their distances from refined features [M]; all, or some among them."""
         arrays = self.arrays
-        product = tf.linalg.matvec(arrays["refined"], refined)
-        _, near = tf.math.top_k(2 * product - arrays["refined_squares"], shortlist)
+        nearness = 2 * tf.linalg.matvec(arrays["refined"], refined) - arrays["refined_squares"]
+        if among is not None:
+            nearness = tf.where(among, nearness, -np.inf)
+        near = tf.sort(tf.math.top_k(nearness, shortlist).indices)  # equals by their number
         # Not from the product, which is not exact for what lies near.
-        return near, -tf.norm(tf.gather(arrays["refined"], near) - refined, axis=1)
+        scores = -tf.norm(tf.gather(arrays["refined"], near) - refined, axis=1)
+        return near, tf.where(tf.gather(nearness, near) > -np.inf, scores, _MISSING)
+
+    def _captioned_neighbours_of(
+        self, refined: tf.Tensor, shortlist: int
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        captioned = self.arrays["numbers"][:-1] != NOT_CAPTIONED
+        return self._neighbours_of(refined, shortlist, captioned)
 
     def _read(self, words: tf.Tensor) -> tf.Tensor:
         """h [S, T, M] of sentences [S, T]."""
@@ -206,6 +250,7 @@ def index_signatures(
         schema.SEARCH_IMAGES: (servable.search_images, sentences),
         schema.SEARCH_SENTENCES: (servable.search_sentences, features),
         schema.SIMILAR_IMAGES: (servable.similar_images, features),
+        schema.CAPTION_RERANKED: (servable.caption_reranked, features),
     }
     found = {
         name: tf.function(method, input_signature=[spec]).get_concrete_function()

@@ -56,7 +56,7 @@ class Servable:
         """The best sentences of images that begin with some words, and why."""
         features = or_nothing(features)
         prefix_ids = self.vocabulary.ids(prefix).to_tensor(schema.PAD_ID)
-        found = self._beam(features, prefix_ids)
+        found = self.best_sentences(features, prefix_ids)
         blank = self.network.blank(tf.shape(features)[0])
         is_word = found.ids != schema.PAD_ID
         evidence = decode.evidence(self.network.model, blank, found, prefix_ids)
@@ -73,7 +73,7 @@ class Servable:
 
     def caption(self, image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
         """The best sentences of encoded images."""
-        found = self._beam(or_nothing(self._encode(image_bytes)))
+        found = self.best_sentences(or_nothing(self._encode(image_bytes)))
         return {
             schema.CAPTIONS: self.vocabulary.sentences(found.ids),
             schema.LOG_PROBS: found.log_probs,
@@ -118,7 +118,10 @@ class Servable:
             encoded[schema.REFINED] = self.network.model.refined(features)
         return encoded
 
-    def _beam(self, features: tf.Tensor, prefix: tf.Tensor | None = None) -> decode.Decoded:
+    def best_sentences(
+        self, features: tf.Tensor, prefix: tf.Tensor | None = None
+    ) -> decode.Decoded:
+        """What a beam search finds for images, of which those without numbers have nothing."""
         width = self.settings.beam
         model = self.network.model
         return decode.beam(

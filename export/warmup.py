@@ -51,6 +51,7 @@ def calls(servable: Servable, rows: int, names: Iterable[str]) -> list[Call]:
         schema.SEARCH_IMAGES: (schema.SENTENCES,),
         schema.SEARCH_SENTENCES: (schema.FEATURES,),
         schema.SIMILAR_IMAGES: (schema.FEATURES,),
+        schema.CAPTION_RERANKED: (schema.FEATURES,),
     }
     inputs[schema.SERVING_DEFAULT] = inputs[servable.default]
     return [(name, {each: known[each] for each in inputs[name]}) for name in names]
