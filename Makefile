@@ -23,6 +23,8 @@ demo: install
 	$(RUN) -m trainer.evaluate --job_dir $(DEMO)/job --data $(DEMO)/data --split test \
 		--output $(DEMO) --nometeor
 	$(RUN) -m export.task --job_dir $(DEMO)/job --output $(DEMO)/models/mrnn
+	$(RUN) -m export.index --model $(DEMO)/models/mrnn/$$(ls $(DEMO)/models/mrnn | sort -n | tail -1) \
+		--data $(DEMO)/data --output $(DEMO)/models/mrnn_index --show
 
 test: install
 	$(RUN) -m pytest

@@ -5,7 +5,8 @@ a shortlist, the model's own log P(s|I) decides. Queries are answered one after 
 of the softmax a block at a time, so that memory does not grow with the batch.
 
 K results are fixed at export; where there are fewer, or none, as for a query without a known word
-or for features of zeros or what is no number, the rest is "" with `schema.MISSING_LOG_PROB`.
+or for features of zeros or what is no number, the rest is "" with `schema.MISSING_LOG_PROB`. An
+index without a captioned image has no `caption_reranked`.
 """
 
 import dataclasses
@@ -38,6 +39,11 @@ class IndexSettings:
     max_words: int = 20
     length_power: float = decode.LENGTH_POWER
 
+    @property
+    def of_captions(self) -> Settings:
+        """The settings of the beam search."""
+        return Settings(beam=self.beam, max_words=self.max_words, length_power=self.length_power)
+
 
 class IndexServable:
     """An index with the language part of its model and the tokeniser.
@@ -55,8 +61,6 @@ class IndexServable:
         self.network, self.vocabulary, self.settings = run.network, run.vocabulary, settings
         self.index = index
         self.scorer = Scorer(run.network.model)
-        if not isinstance(self.scorer.kernel, tf.Variable):  # computed, from tied weights
-            self.scorer.kernel = _variable(self.scorer.kernel)
         refined = scaled_tanh(index.images).numpy()
         self.arrays = {
             "mean": _variable(index.mean),
@@ -72,16 +76,12 @@ class IndexServable:
             # A sentence without an image has the last id, which is empty.
             "owners": _variable(np.where(index.owners < 0, len(index.images), index.owners)),
         }
-        self.reranker = Reranker(
-            run,
-            index,
-            Settings(
-                beam=settings.beam,
-                max_words=settings.max_words,
-                length_power=settings.length_power,
-            ),
-        )
-        self.arrays["numbers"] = _variable(np.append(self.reranker.numbers, NOT_CAPTIONED))
+        if not isinstance(self.scorer.kernel, tf.Variable):  # computed, from tied weights
+            self.arrays["kernel"] = self.scorer.kernel = _variable(self.scorer.kernel)
+        self.reranker = None
+        if (index.owners >= 0).any():
+            self.reranker = Reranker(run, index, settings.of_captions)
+            self.arrays["numbers"] = _variable(np.append(self.reranker.numbers, NOT_CAPTIONED))
 
     @property
     def feature_size(self) -> int:
@@ -134,8 +134,7 @@ class IndexServable:
         root = tf.Module(name=self.name)
         root.weights = [each.value for each in self.network.model.variables]
         root.mean_features, root.vocabulary = self.network.mean_features, self.vocabulary
-        root.kernel = self.scorer.kernel
-        root.arrays, root.consensus = self.arrays, self.reranker.graph
+        root.arrays, root.consensus = self.arrays, self.reranker and self.reranker.graph
         return root
 
     def _project(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -250,8 +249,9 @@ def index_signatures(
         schema.SEARCH_IMAGES: (servable.search_images, sentences),
         schema.SEARCH_SENTENCES: (servable.search_sentences, features),
         schema.SIMILAR_IMAGES: (servable.similar_images, features),
-        schema.CAPTION_RERANKED: (servable.caption_reranked, features),
     }
+    if servable.reranker is not None:
+        methods[schema.CAPTION_RERANKED] = servable.caption_reranked, features
     found = {
         name: tf.function(method, input_signature=[spec]).get_concrete_function()
         for name, (method, spec) in methods.items()

@@ -147,7 +147,7 @@ class Run:
 
 def _restore_exported(network: Network, path: str) -> None:
     """Takes the weights that an export keeps as one list, those of an encoder last."""
-    saved = tf.train.load_checkpoint(path)
+    saved = tf.compat.v1.train.NewCheckpointReader(path)  # `load_checkpoint` knows local files only
     models = [network.model, *([network.encoder_model] if network.encoder_model else [])]
     for place, variable in enumerate(each for model in models for each in model.variables):
         variable.assign(saved.get_tensor(f"weights/{place}/.ATTRIBUTES/VARIABLE_VALUE"))
