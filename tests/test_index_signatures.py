@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from export import index_check, warmup
+from export import index_check, saved_model, warmup
 from export.check import same
 from export.index_signatures import IndexServable, IndexSettings, index_signatures
 from mrnn_tf import schema
 from mrnn_tf.config import ModelConfig, RunConfig, TrainConfig
 from mrnn_tf.model.layers import scaled_tanh
-from mrnn_tf.retrieval.index import NO_IMAGE, Entries, Index, Texts
+from mrnn_tf.retrieval.index import NO_IMAGE, Entries, Header, Index, Texts
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.sentences import pad, read
 from mrnn_tf.run import Run, build
@@ -208,3 +208,45 @@ def test_tied_weights_are_searched_too(run, index):
             **{k: tf.constant(v) for k, v in inputs.items()}).items()}  # fmt: skip
         for output, value in index_check.expected(servable, name, inputs, outputs).items():
             assert same(outputs[output], value), (name, output)
+
+
+def test_a_hundred_thousand_images_of_512(run, tmp_path):
+    """Written, opened, served, and searched for one image that was put among them."""
+    sizes = {"embedding_1": 8, "embedding_2": 16, "recurrent": 16, "multimodal": 512}
+    config = RunConfig(
+        ModelConfig(**sizes), TrainConfig(), len(run.vocabulary), 12,
+        {"identity": "features:x:12"}, "x",
+    )  # fmt: skip
+    wide = Run(config, run.vocabulary, build(config), 1)
+    count, rng = 100_000, np.random.default_rng(0)
+    images = rng.normal(0, 0.1, (count, 512)).astype(np.float32)
+    features = rng.random((1, 12), np.float32)
+    images[77_777] = Scorer(wide.network.model).project(features)
+    words = pad([[4, 5, 6], [7, 8]])
+    entries = Entries(
+        ids=Texts.of([b"%06d.jpg" % i for i in range(count)]),
+        images=images,
+        captions=Texts.of([b"one", b"two"]),
+        words=words,
+        vectors=rng.random((2, 512), np.float32),
+        mean_log_probs=np.zeros(2, np.float32),
+        log_marginals=np.zeros(2),
+        owners=np.array([77_777, 3], np.int32),
+    )
+    header = Header(
+        wide.fingerprint, "words", "features:x:12", 0, "train", count, 2, 4, 512, 10, "0"
+    )
+    made = Index(**vars(entries), mean=images[:10].mean(axis=0), sample=images[:10], header=header)
+    made.save(str(tmp_path / "arrays"))
+    opened = Index.load(str(tmp_path / "arrays"), wide.fingerprint)
+    assert isinstance(opened.images, np.memmap) and opened.ids[77_777] == b"077777.jpg"
+    servable = IndexServable(wide, opened, SMALL)
+    directory = str(tmp_path / "mrnn_index" / "1")
+    saved_model.write(
+        servable, index_signatures(servable), wide, {}, index_check.expected, directory
+    )
+    loaded = tf.saved_model.load(directory)
+    found = loaded.signatures[schema.SIMILAR_IMAGES](features=tf.constant(features))
+    assert found[schema.IDS][0, 0].numpy() == b"077777.jpg"
+    found = loaded.signatures[schema.SEARCH_IMAGES](sentences=tf.constant(["a red dog", ""]))
+    assert found[schema.SCORES].shape == (2, K) and found[schema.IDS][0, 0].numpy() != b""
