@@ -66,7 +66,7 @@ def _card(example: Example) -> str:
     figures += [f"<span>{html.escape(example.image_id)}</span>"]
     references = "".join(f"<li>{html.escape(text)}</li>" for text in example.references)
     return f"""<article class="card">
-{_picture(example)}
+{picture(example.image_id, example.image)}
 <p class="caption">{_caption(example)}</p>
 <p class="meta">{" ".join(figures)}</p>
 {f'<ul class="references">{references}</ul>' if references else ""}
@@ -75,11 +75,12 @@ def _card(example: Example) -> str:
 """
 
 
-def _picture(example: Example) -> str:
-    if example.image is None:
+def picture(image_id: str, image: bytes | None) -> str:
+    """A stored image as a small picture, or a sentence that there is none."""
+    if image is None:
         return '<p class="no-picture">no picture in the records</p>'
     try:
-        pixels = images.decode(example.image)
+        pixels = images.decode(image)
     except tf.errors.InvalidArgumentError:
         return '<p class="no-picture">the picture cannot be decoded</p>'
     scale = min(1.0, *(most / side for most, side in zip(_THUMBNAIL, pixels.shape, strict=False)))
@@ -88,7 +89,7 @@ def _picture(example: Example) -> str:
     data = base64.b64encode(tf.io.encode_jpeg(small, quality=82).numpy()).decode()
     return (
         f'<img src="data:image/jpeg;base64,{data}" width="{width}" height="{height}" '
-        f'alt="{html.escape(example.image_id)}">'
+        f'alt="{html.escape(image_id)}">'
     )
 
 

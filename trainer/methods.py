@@ -24,6 +24,9 @@ _LENGTH_POWER = 0.7  # as the beam search ranks sentences
 class Settings:
     """How hypotheses are scored by a method.
 
+    The weights of `combined` were tuned on Flickr8k's validation images: of a run that was trained
+    on CIDEr, other hypotheses lower the scores with any weight, and log P raises BLEU-4.
+
     Attributes:
         k: how many neighbours count.
         m: how many of their captions count; the paper's number for the similarity by default.
@@ -33,8 +36,8 @@ class Settings:
 
     k: int = consensus.K
     m: int | None = None
-    weight: float = 0.02
-    log_prob: float = 0.1
+    weight: float = 0.0
+    log_prob: float = 0.2
 
 
 def similarity_of(method: str) -> str:

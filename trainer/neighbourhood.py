@@ -43,9 +43,17 @@ class Neighbourhood:
             raise ValueError(f"`features` must be one of {', '.join(FEATURES)}, not {features!r}.")
         source = run.source(directory, schema.TRAIN)
         self._run = run
-        self._refine = features == "refined" or (
-            features == "whitened" and "multimodal" in run.network.model.wiring.image_to
+        network = run.network
+        refine = features == "refined" or (
+            features == "whitened" and "multimodal" in network.model.wiring.image_to
         )
+
+        @tf.function(reduce_retracing=True)
+        def compute(image):
+            found = network.features(image)
+            return network.model.refined(found) if refine else found
+
+        self._compute = compute
         with records.naming_corruption(directory):
             ids, self._features, captions = self._read(source)
         if not any(captions):
@@ -76,17 +84,11 @@ class Neighbourhood:
         return consensus.nearness(distances, _TEMPERATURE)
 
     def _read(self, source: pipeline.Source) -> tuple[list[str], np.ndarray, list[list[str]]]:
-        network = self._run.network
-
-        @tf.function
-        def compute(batch):
-            features = network.features(batch)
-            return network.model.refined(features) if self._refine else features
-
         ids, features, captions = [], [], []
-        for batch in network.images(source, _BATCH_SIZE):
+        for batch in self._run.network.images(source, _BATCH_SIZE):
             ids += [image_id.decode() for image_id in batch["ids"].numpy()]
-            features.append(compute(batch).numpy())
+            image = {name: batch[name] for name in batch if name in (schema.FEATURES, "pixels")}
+            features.append(self._compute(image).numpy())
             captions += [
                 [text.decode(errors="replace") for text in some]
                 for some in batch["captions"].to_list()

@@ -4,7 +4,7 @@ import html
 import math
 from collections.abc import Callable
 
-Points = list[tuple[int, float]]
+Points = list[tuple[float, float]]
 
 _WIDTH, _HEIGHT = 480, 270
 _LEFT, _RIGHT, _TOP, _BOTTOM = 60, 12, 10, 26
@@ -12,8 +12,16 @@ _MOST_POINTS, _MOST_TICKS = 400, 7
 _LOGARITHMIC_FROM = 8.0  # the ratio of the highest to the lowest value
 
 
-def line_chart(title: str, lines: dict[str, Points], mark_lowest: bool = False) -> str:
-    """Lines over steps as a figure with its legend; empty where no line has a finite value.
+def line_chart(
+    title: str,
+    lines: dict[str, Points],
+    mark_lowest: bool = False,
+    over: str = "training steps",
+    at: str = "step",
+) -> str:
+    """Lines over steps, or over something else, as a figure with its legend.
+
+    Empty where no line has a finite value.
 
     The axis of values is logarithmic where they spread widely, as perplexities do.
     """
@@ -44,7 +52,7 @@ def line_chart(title: str, lines: dict[str, Points], mark_lowest: bool = False) 
         marks.append(f'<polyline class="line line-{number}" points="{path}"/>')
         step, value = min(points, key=lambda p: p[1]) if mark_lowest else points[-1]
         which = "lowest" if mark_lowest else "last"
-        told = f"{which} {value:.4g} at step {step:,}"
+        told = f"{which} {value:.4g} at {at} {step:,.10g}"
         marks.append(
             f'<circle class="dot line-{number}" cx="{x(step):.1f}" cy="{y(value):.1f}" r="4">'
             f"<title>{html.escape(name)}: {told}</title></circle>"
@@ -53,8 +61,8 @@ def line_chart(title: str, lines: dict[str, Points], mark_lowest: bool = False) 
     scale = ", logarithmic" if logarithmic else ""
     return (
         f'<figure class="chart"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="{html.escape(title)} over steps">{"".join(marks)}</svg>'
-        f"<figcaption><p>{html.escape(title)} over training steps{scale}</p>"
+        f'aria-label="{html.escape(title)} over {over}">{"".join(marks)}</svg>'
+        f"<figcaption><p>{html.escape(title)} over {over}{scale}</p>"
         f"<ul>{''.join(legend)}</ul></figcaption></figure>"
     )
 

@@ -11,13 +11,14 @@ way of combining follows without comparing again.
 """
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 import numpy as np
 
 from mrnn_tf.retrieval.neighbours import MISSING
-from mrnn_tf.retrieval.ngrams import Corpus
-from mrnn_tf.retrieval.similarity import SIMILARITIES
+from mrnn_tf.retrieval.ngrams import Corpus, Sentences
+from mrnn_tf.retrieval.similarity import SIMILARITIES, Bleu, Cider
 
 K = 60
 M = {"bleu": 175, "sentence_bleu": 175, "cider": 125}
@@ -31,13 +32,20 @@ class Compared:
         to_captions: float [N, C], similarities to the captions of the neighbours.
         neighbour: int [C], whose caption it is: 0 is the nearest image.
         weights: float [C], what the caption counts.
-        to_each_other: float [N, N], similarities of the hypotheses.
+        sentences: the hypotheses.
+        similarity: what compares them.
     """
 
     to_captions: np.ndarray
     neighbour: np.ndarray
     weights: np.ndarray
-    to_each_other: np.ndarray
+    sentences: Sentences
+    similarity: Bleu | Cider
+
+    @functools.cached_property
+    def to_each_other(self) -> np.ndarray:
+        """The similarities of the hypotheses: float [N, N]."""
+        return self.similarity.to_each_other(self.sentences)
 
     def by_neighbours(self, k: int, m: int) -> np.ndarray:
         """The consensus [N] with the captions of the k nearest images.
@@ -101,7 +109,8 @@ class Comparison:
             self._similarity.to_captions(sentences, self._corpus.rows(neighbours[there])),
             whose,
             weights[whose],
-            self._similarity.to_each_other(sentences),
+            sentences,
+            self._similarity,
         )
 
 

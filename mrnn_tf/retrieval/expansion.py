@@ -20,7 +20,7 @@ from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.retrieval.scoring import ROWS, Scorer
 from mrnn_tf.retrieval.sentences import Sentences
 
-_BOUNDS_AT_ONCE = 2**23  # values of g2(h + a) in memory
+_BOUNDS_AT_ONCE = 2**20  # values of g2(h + a); they stay in the cache
 
 
 @dataclasses.dataclass(frozen=True)

@@ -22,7 +22,8 @@ class Whitening:
 
     Attributes:
         mean: float [D].
-        directions: float [D, E], the principal ones, each divided by its standard deviation.
+        directions: float [D, E], the principal ones, each divided by its standard deviation, or by
+            more where the images were few.
     """
 
     mean: np.ndarray
@@ -37,7 +38,10 @@ class Whitening:
         mean = unit.mean(axis=0)
         variances, directions = np.linalg.eigh(np.cov(unit - mean, rowvar=False))
         kept = np.flatnonzero(variances > 1e-6 * variances[-1])[-size:][::-1]
-        return cls(mean, (directions[:, kept] / np.sqrt(variances[kept])).astype(np.float32))
+        # Few images tell little of small variances: these are taken for more than they seem.
+        floor = variances.mean() * unit.shape[1] / len(unit)
+        scales = np.sqrt(variances[kept] + floor)
+        return cls(mean, (directions[:, kept] / scales).astype(np.float32))
 
     def __call__(self, features: np.ndarray) -> np.ndarray:
         """The whitened features [I, E] of images."""

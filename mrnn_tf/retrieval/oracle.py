@@ -6,13 +6,10 @@ It scores any choice of hypotheses at once, which is what tuning needs.
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
-from pycocoevalcap.bleu.bleu_scorer import BleuScorer
 
-from mrnn_tf.metrics.cider import CiderD
 from mrnn_tf.metrics.coco import ImageId
-from mrnn_tf.retrieval.ngrams import ORDERS, tokenize_lists
-
-_NO_MATCH = 0.1  # for a BLEU of one sentence, as in nltk's smoothing method 1
+from mrnn_tf.retrieval.ngrams import ORDERS, Corpus, Sentences, tokenize_lists
+from mrnn_tf.retrieval.similarity import NO_MATCH, Cider
 
 
 class Oracle:
@@ -23,7 +20,8 @@ class Oracle:
         hypotheses: the raw hypotheses of images that have references. Their ids are the same.
 
     Attributes:
-        cider: CIDEr-D [N] of the hypotheses of an image, with the frequencies of the references.
+        cider: CIDEr-D [N] of the hypotheses of an image, with the frequencies of the references;
+            images without references or hypotheses are left out.
         bleu: smoothed BLEU-4 [N] of the hypotheses of an image.
     """
 
@@ -34,14 +32,17 @@ class Oracle:
     ):
         wanted = tokenize_lists(references)
         wanted = {image: list(filter(None, some)) for image, some in wanted.items()}
-        self._cider = CiderD(some for some in wanted.values() if some)
+        wanted = {image: some for image, some in wanted.items() if some}
+        corpus = Corpus.of(wanted.values())
+        cider = Cider(corpus)
+        places = {image: place for place, image in enumerate(wanted)}
         self.cider, self.bleu, self._counts = {}, {}, {}
         for image, some in tokenize_lists(hypotheses).items():
-            if wanted[image] and some:
-                self.cider[image] = self._ciders(some, wanted[image])
-                self._counts[image] = _bleu_counts(some, wanted[image])
-                logs = [_log_bleu(each, _NO_MATCH) for each in self._counts[image]]
-                self.bleu[image] = np.exp(logs)
+            if image in wanted and some:
+                sentences, rows = corpus.sentences(some), corpus.rows([places[image]])
+                self.cider[image] = cider.to_captions(sentences, rows).mean(axis=1)
+                self._counts[image] = _bleu_counts(corpus, sentences, rows)
+                self.bleu[image] = _smoothed_bleu(self._counts[image])
 
     def overall(
         self, chosen: Mapping[ImageId, int], images: Iterable[ImageId] | None = None
@@ -50,33 +51,31 @@ class Oracle:
         images = list(self.cider if images is None else images)
         counts = sum(self._counts[image][chosen[image]] for image in images)
         cider = np.mean([self.cider[image][chosen[image]] for image in images])
-        return {"bleu_4": float(np.exp(_log_bleu(counts))), "cider": float(cider)}
-
-    def _ciders(self, hypotheses: list[str], references: list[str]) -> np.ndarray:
-        vectors = [self._cider.vector(reference) for reference in references]
-        return np.array(
-            [
-                np.mean([self._cider.similarity(self._cider.vector(each), v) for v in vectors])
-                for each in hypotheses
-            ]
-        )
+        return {"bleu_4": _bleu(counts), "cider": float(cider)}
 
 
-def _bleu_counts(hypotheses: list[str], references: list[str]) -> np.ndarray:
+def _bleu_counts(corpus: Corpus, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
     """Words, words of the closest reference, n-grams and those found: [N, 2 + 4 + 4]."""
-    scorer = BleuScorer(n=ORDERS)
-    for each in hypotheses:
-        scorer += (each, references)
-    rows = []
-    for each in scorer.ctest:
-        _, closest = min((abs(words - each["testlen"]), words) for words in each["reflen"])
-        rows.append([each["testlen"], closest, *each["guess"], *each["correct"]])
-    return np.array(rows, float)
+    most = corpus.counts_of(sentences.nodes, rows).max(axis=0)
+    found = np.minimum(sentences.counts, most)
+    found = [found[:, sentences.orders == n + 1].sum(axis=1) for n in range(ORDERS)]
+    guessed = [np.maximum(sentences.lengths - n, 0) for n in range(ORDERS)]
+    lengths = np.sort(corpus.lengths[rows])  # of two equally close ones the shorter
+    nearest = np.abs(lengths - sentences.lengths[:, np.newaxis]).argmin(axis=1)
+    return np.stack([sentences.lengths, lengths[nearest], *guessed, *found], axis=1).astype(float)
 
 
-def _log_bleu(counts: np.ndarray, no_match: float = 0.0) -> float:
-    words, closest, (guessed, found) = counts[0], counts[1], np.split(counts[2:], 2)
-    if not found[0] or not (no_match or found.all()):
-        return -np.inf
-    precisions = np.where(found > 0, found, no_match) / np.maximum(guessed, 1)
-    return float(np.log(precisions).mean() + min(0.0, 1 - closest / words))
+def _smoothed_bleu(counts: np.ndarray) -> np.ndarray:
+    """BLEU-4 [N] of single sentences, which is 0 without a word that a reference has."""
+    guessed, found = np.split(counts[:, 2:], 2, axis=1)
+    precisions = np.where(found > 0, found, NO_MATCH) / np.maximum(guessed, 1)
+    brevity = np.minimum(0.0, 1 - counts[:, 1] / np.maximum(counts[:, 0], 1))
+    return np.where(found[:, 0] > 0, np.exp(np.log(precisions).mean(axis=1) + brevity), 0.0)
+
+
+def _bleu(counts: np.ndarray) -> float:
+    """BLEU-4 of many sentences together, with the smallest numbers that pycocoevalcap adds."""
+    guessed, found = np.split(counts[2:], 2)
+    ratio = (counts[0] + 1e-15) / (counts[1] + 1e-9)
+    bleu = np.prod((found + 1e-15) / (guessed + 1e-9)) ** (1 / ORDERS)
+    return float(bleu * np.exp(min(0.0, 1 - 1 / ratio)))

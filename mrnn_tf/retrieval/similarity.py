@@ -16,7 +16,7 @@ from mrnn_tf.retrieval.ngrams import ORDERS, Corpus, Sentences
 
 CIDER_SIGMA = 6.0
 CIDER_SCALE = 10.0
-_NO_MATCH = 0.1  # what nltk's smoothing method 1 takes instead of 0
+NO_MATCH = 0.1  # what nltk's smoothing method 1 takes instead of 0
 
 
 class Bleu:
@@ -53,7 +53,7 @@ class SentenceBleu(Bleu):
     def _of_counts(self, sentences, counts, lengths):
         shared = _shared(sentences, counts)
         totals = np.maximum(_totals(sentences.lengths), 1)[:, :, np.newaxis]
-        precisions = np.where(shared > 0, shared, _NO_MATCH) / totals
+        precisions = np.where(shared > 0, shared, NO_MATCH) / totals
         own = np.maximum(sentences.lengths, 1)[:, np.newaxis]
         brevity = np.exp(np.minimum(1 - lengths / own, 0.0))
         return np.where(shared[0] > 0, brevity * np.exp(np.log(precisions).mean(axis=0)), 0.0)

@@ -1,0 +1,27 @@
+import numpy as np
+import pytest
+import searching
+
+from mrnn_tf.retrieval import marginal
+
+
+def test_the_marginal_is_the_mean_probability_over_the_sample():
+    scorer, read, images, expected = searching.searched()
+    found = marginal.log_marginals(scorer, read, images)
+    np.testing.assert_allclose(found, np.log(np.exp(expected).mean(axis=1)), atol=1e-4)
+    assert found.dtype == np.float64
+    with pytest.raises(ValueError, match="`sample` must hold an image"):
+        marginal.log_marginals(scorer, read, images[:0])
+
+
+def test_the_mean_survives_what_float32_cannot_hold():
+    assert marginal.log_mean_exp([[-1000.0, -1000.0]]) == pytest.approx(-1000.0)
+    assert marginal.log_mean_exp([[0.0, -1e9]]) == pytest.approx(np.log(0.5))
+
+
+def test_samples_repeat_by_their_seed_and_hold_no_image_twice():
+    chosen = marginal.sample_rows(100, 20, seed=3)
+    assert chosen.tolist() == marginal.sample_rows(100, 20, seed=3).tolist()
+    assert chosen.tolist() != marginal.sample_rows(100, 20, seed=4).tolist()
+    assert len(set(chosen.tolist())) == 20 and (np.diff(chosen) > 0).all()
+    assert marginal.sample_rows(5, 20, seed=0).tolist() == [0, 1, 2, 3, 4]
