@@ -63,7 +63,9 @@ _MAX_WORDS = flags.DEFINE_integer("max_words", _DEFAULT.max_words, "The longest 
 _LENGTH_POWER = flags.DEFINE_float(
     "length_power", _DEFAULT.length_power, "The beam search ranks by log P / words^length_power."
 )
-_SHOW = flags.DEFINE_bool("show", False, "Show two searches by the index when it is there.")
+_SHOW = flags.DEFINE_string(
+    "show", None, "A sentence: print which images it finds, and which sentences the first of them."
+)
 
 INDEX_FOLDER = "index"  # in assets.extra
 _SENTENCES_IN_A_PART = 1000
@@ -125,7 +127,7 @@ def main(beam_flags: list[str]) -> None:
     tf.io.gfile.rmtree(work)
     print(f"indexed {len(index.ids):,} images and {len(index.captions):,} sentences: {directory}")
     if _SHOW.value:
-        index_show.show(directory, index, images)
+        index_show.show(directory, _SHOW.value, index, images)
     base = os.path.dirname(_OUTPUT.value.rstrip("/")) or "."
     print(f"next: python -m serving.local --model_base_path {base}")
 
@@ -146,8 +148,6 @@ def _check_flags() -> None:
         raise ValueError("--splits goes with --data, which was not given.")
     if not (_DATA.value or _SENTENCES.value or _DELETE.value):
         raise ValueError("--data is required (--help shows an example).")
-    if _SHOW.value and not _DATA.value:
-        raise ValueError("--show goes with --data, whose images it searches by.")
     if not (_DATA.value or _REFERENCE_DATA.value or _APPEND_TO.value):
         raise ValueError("--sentences alone needs --reference_data, for P(s).")
 

@@ -10,33 +10,35 @@ from mrnn_tf.retrieval.index import Index
 _RESULTS = 3
 
 
-def show(directory: str, index: Index, images: Images) -> None:
-    """Prints what the servable finds for a caption of an image, and for the image itself."""
-    image_id, features, sentence = _example(images)
+def show(directory: str, sentence: str, index: Index, images: Images | None) -> None:
+    """Prints which images the servable finds for a sentence, and which sentences for the first."""
     loaded = tf.saved_model.load(directory)
     first_sentence = dict(zip(index.owners[::-1].tolist(), reversed(index.captions), strict=True))
     captions = {image: first_sentence.get(row, b"") for row, image in enumerate(index.ids)}
 
-    found = loaded.signatures[schema.SEARCH_IMAGES](sentences=tf.constant([sentence]))
-    print(f"\nimages for {_text(sentence)!r}:")
-    for score, image in _best(found, schema.IDS):
+    found = _best(loaded.signatures[schema.SEARCH_IMAGES](tf.constant([sentence])), schema.IDS)
+    print(f"\nimages for {sentence!r}:")
+    for score, image in found:
         print(f"{score:9.3f}  {_text(image)}  {_text(captions[image])}")
+    if not found:
+        print("nothing: the model knows none of its words.")
 
-    found = loaded.signatures[schema.SEARCH_SENTENCES](features=tf.constant(features))
-    print(f"\nsentences for {_text(image_id)}:")
-    for score, image, text in _best(found, schema.IDS, schema.SENTENCES):
-        print(f"{score:9.3f}  {_text(image)}  {_text(text)}")
+    features = _features(images, found[0][1]) if images and found else None
+    if features is not None:
+        print(f"\nsentences for {_text(found[0][1])}:")
+        answer = loaded.signatures[schema.SEARCH_SENTENCES](tf.constant(features))
+        for score, image, text in _best(answer, schema.IDS, schema.SENTENCES):
+            print(f"{score:9.3f}  {_text(image)}  {_text(text)}")
     print()
 
 
-def _example(images: Images) -> tuple[bytes, np.ndarray, bytes]:
-    """An image of the last split with its features [1, D], and one of its captions."""
-    *_, split = images.info.splits
-    for ids, features, captions in images.batches(images.shards(split)):
-        for row, of_image in enumerate(captions):
-            if of_image:
-                return ids[row], features[row : row + 1], of_image[0]
-    raise ValueError(f"--show: no image of the split {split!r} has a caption to search by.")
+def _features(images: Images, wanted: bytes) -> np.ndarray | None:
+    """The features [1, D] of an image; `None` where the dataset does not hold it."""
+    for split in images.info.splits:
+        for ids, features, _ in images.batches(images.shards(split)):
+            if wanted in ids:
+                return features[[ids.index(wanted)]]
+    return None
 
 
 def _best(found: dict[str, tf.Tensor], *names: str) -> list[tuple]:

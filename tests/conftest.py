@@ -108,11 +108,12 @@ def searchable_models(models, photo_job, tiny_index, tmp_path_factory):
     done = programs.run(
         base / "logs", "export.index", "--model", base / "mrnn" / "1", "--data", pictures,
         "--reference_data", Path(photo_job).parent / "data", "--output", base / "mrnn_index",
-        "--k=3", "--beam=3", "--sample=12", "--show",
+        "--k=3", "--beam=3", "--sample=12", "--show=Everything is red here",
     )  # fmt: skip
     assert done.code == 0, done.err
     assert "1 images have no features and are left out, the first is 1.png" in done.err
-    assert "images for 'All of it is red':" in done.out
+    assert "images for 'Everything is red here':" in done.out
+    assert ".png  All of it is red\n\nsentences for " in done.out
     return base
 
 

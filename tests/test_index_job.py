@@ -159,7 +159,6 @@ BAD = {
     "encoder": ("--model PHOTO --data DATA", "holds features of features:tiny:12, but", False),
     "no encoder": ("--data PICTURES --reference_data DATA", "holds images only, but", False),
     "reference": ("--model PHOTO --data PICTURES", "has no training images to take P(s)", False),
-    "show": ("--append_to INDEX --sentences TEXT --show", "--show goes with --data", False),
 }  # fmt: skip
 
 
