@@ -23,6 +23,9 @@ demo: install
 	$(RUN) -m trainer.evaluate --job_dir $(DEMO)/job --data $(DEMO)/data --split test \
 		--output $(DEMO) --nometeor
 	$(RUN) -m export.task --job_dir $(DEMO)/job --output $(DEMO)/models/mrnn
+	$(RUN) -m export.index --model $(DEMO)/models/mrnn/$$(ls $(DEMO)/models/mrnn | sort -n | tail -1) \
+		--data $(DEMO)/data --output $(DEMO)/models/mrnn_index --sample 50 \
+		--show "A red car on the street"
 
 test: install
 	$(RUN) -m pytest

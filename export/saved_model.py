@@ -3,6 +3,7 @@
 import dataclasses
 import os
 import tempfile
+from collections.abc import Callable
 
 import tensorflow as tf
 from absl import logging
@@ -49,35 +50,59 @@ def attached_encoder(run: Run, name: str | None, weights: str | None) -> encoder
 
 
 def export(run: Run, encoder: encoders.Encoder | None, settings: Settings, directory: str) -> None:
-    """Writes a checked SavedModel to a directory, which must not hold one yet."""
-    if is_there(directory):
-        raise ValueError(f"{directory} holds a model already: it is not overwritten.")
+    """Writes a checked SavedModel of a run to a directory, which must not hold one yet."""
+    attached = encoder.describe() if encoder and "name" not in run.config.encoder else {}
+    facts = {
+        "encoder": {**attached, **run.config.encoder},
+        "settings": dataclasses.asdict(settings),
+    }
+    refuse_overwriting(directory)
     servable = Servable(run, encoder, settings)
-    functions = signatures(servable)
+    write(servable, signatures(servable), run, facts, check.expected, directory)
+
+
+def write(
+    servable: warmup.Servable,
+    functions: dict[str, tf.types.experimental.ConcreteFunction],
+    run: Run,
+    facts: dict,
+    expected: check.Expected,
+    directory: str,
+    add: Callable[[str], None] = lambda extra: None,
+) -> None:
+    """Writes what is served as a SavedModel, checked before it appears.
+
+    Args:
+        servable: what owns the variables and the tables of the functions.
+        functions: dict, the signatures by name.
+        run: Run, whose configuration and vocabulary become assets.
+        facts: dict of what else `config.json` says.
+        expected: what the signatures should say.
+        directory: str. Where it appears, whole.
+        add: Callable. Writes files for people into the folder `assets.extra`.
+    """
     with tempfile.TemporaryDirectory() as folder:
         built = os.path.join(folder, "model")
-        facts = os.path.join(folder, schema.CONFIG_FILE)
+        config = os.path.join(folder, schema.CONFIG_FILE)
         words = os.path.join(folder, schema.VOCABULARY_FILE)
-        attached = encoder.describe() if encoder and "name" not in run.config.encoder else {}
-        files.write_json(
-            facts,
-            {
-                "run": run.config.to_dict(),
-                "step": run.step,
-                "encoder": {**attached, **run.config.encoder},
-                "settings": dataclasses.asdict(settings),
-            },
-        )
+        files.write_json(config, {"run": run.config.to_dict(), "step": run.step, **facts})
         run.vocabulary.save(words)
         root = servable.tracked()
-        root.assets = [tf.saved_model.Asset(facts), tf.saved_model.Asset(words)]
+        root.assets = [tf.saved_model.Asset(config), tf.saved_model.Asset(words)]
         tf.saved_model.save(root, built, functions)
         path = os.path.join(built, warmup.PATH)
         os.makedirs(os.path.dirname(path))
         warmup.write(path, servable, functions)
+        add(os.path.dirname(path))
         logging.info("Checking every signature in a fresh process")
-        check.check(built, servable, list(functions))
+        check.check(built, servable, list(functions), expected)
         files.publish(built, directory, last=_MARKER)
+
+
+def refuse_overwriting(directory: str) -> None:
+    """Raises `ValueError` where a directory holds a SavedModel."""
+    if is_there(directory):
+        raise ValueError(f"{directory} holds a model already: it is not overwritten.")
 
 
 def is_there(directory: str) -> bool:

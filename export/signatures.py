@@ -1,9 +1,9 @@
 """The signatures of a served m-RNN: everything between bytes and sentences, in one graph.
 
-This is the only file with an `input_signature`. Sizes are fixed at export: N sentences of an image,
-K next words, T = max_words + 1 words of a sentence with its end sign. An image that cannot be
-decoded has features of zeros, and features of zeros or with what is no number have no sentences:
-"" with `schema.MISSING_LOG_PROB`. One bad row never changes another.
+Only this file and `index_signatures` have an `input_signature`. Sizes are fixed at export: N
+sentences of an image, K next words, T = max_words + 1 words of a sentence with its end sign. An
+image that cannot be decoded has features of zeros, and features of zeros or with what is no number
+have no sentences: "" with `schema.MISSING_LOG_PROB`. One bad row never changes another.
 """
 
 import dataclasses
@@ -37,6 +37,8 @@ class Servable:
         settings: Settings.
     """
 
+    name = schema.MODEL
+
     def __init__(self, run: Run, encoder: Encoder | None, settings: Settings):
         self.network, self.vocabulary, self.encoder = run.network, run.vocabulary, encoder
         self.settings = settings
@@ -52,9 +54,9 @@ class Servable:
 
     def beam_decode(self, features: tf.Tensor, prefix: tf.Tensor) -> dict[str, tf.Tensor]:
         """The best sentences of images that begin with some words, and why."""
-        features = _or_nothing(features)
+        features = or_nothing(features)
         prefix_ids = self.vocabulary.ids(prefix).to_tensor(schema.PAD_ID)
-        found = self._beam(features, prefix_ids)
+        found = self.best_sentences(features, prefix_ids)
         blank = self.network.blank(tf.shape(features)[0])
         is_word = found.ids != schema.PAD_ID
         evidence = decode.evidence(self.network.model, blank, found, prefix_ids)
@@ -71,7 +73,7 @@ class Servable:
 
     def caption(self, image_bytes: tf.Tensor) -> dict[str, tf.Tensor]:
         """The best sentences of encoded images."""
-        found = self._beam(_or_nothing(self._encode(image_bytes)))
+        found = self.best_sentences(or_nothing(self._encode(image_bytes)))
         return {
             schema.CAPTIONS: self.vocabulary.sentences(found.ids),
             schema.LOG_PROBS: found.log_probs,
@@ -80,7 +82,7 @@ class Servable:
     def next_word(self, features: tf.Tensor, prefix: tf.Tensor) -> dict[str, tf.Tensor]:
         """The most probable words after some words; the end sign is one of them."""
         prefix_ids = self.vocabulary.ids(prefix).to_tensor(schema.PAD_ID)
-        image = self.network.model.project_image(_or_nothing(features))
+        image = self.network.model.project_image(or_nothing(features))
         step, state, ids = decode.begin(self.network.model, image, prefix_ids)
         ids, log_probs = decode.next_words(step, state, ids, self.settings.top_k)
         return {
@@ -95,7 +97,7 @@ class Servable:
         words = tf.concat([ids, tf.RaggedTensor.from_tensor(ends)], axis=1)
         count = tf.cast(words.row_lengths(), tf.int32)
         model = self.network.model
-        step, state, first = decode.begin(model, model.project_image(_or_nothing(features)))
+        step, state, first = decode.begin(model, model.project_image(or_nothing(features)))
         gained = decode.rescore(step, state, first, words.to_tensor(schema.PAD_ID))
         total = tf.reduce_sum(gained, axis=1)
         there = tf.math.is_finite(total)
@@ -116,7 +118,10 @@ class Servable:
             encoded[schema.REFINED] = self.network.model.refined(features)
         return encoded
 
-    def _beam(self, features: tf.Tensor, prefix: tf.Tensor | None = None) -> decode.Decoded:
+    def best_sentences(
+        self, features: tf.Tensor, prefix: tf.Tensor | None = None
+    ) -> decode.Decoded:
+        """What a beam search finds for images, of which those without numbers have nothing."""
         width = self.settings.beam
         model = self.network.model
         return decode.beam(
@@ -153,7 +158,7 @@ class Servable:
         copies, which TensorFlow's Python resolves, but a session, as TF Serving has, does not.
         """
         models = [self.network.model, *([self.encoder.model] if self.encoder else [])]
-        root = tf.Module(name=schema.MODEL)
+        root = tf.Module(name=self.name)
         root.weights = [each.value for model in models for each in model.variables]
         root.mean_features, root.vocabulary = self.network.mean_features, self.vocabulary
         return root
@@ -183,7 +188,7 @@ def signatures(servable: Servable) -> dict[str, tf.types.experimental.ConcreteFu
     return {**found, schema.SERVING_DEFAULT: found[servable.default]}
 
 
-def _or_nothing(features: tf.Tensor) -> tf.Tensor:
+def or_nothing(features: tf.Tensor) -> tf.Tensor:
     """Features that are all zero, as those of an undecodable image, become no numbers."""
     empty = tf.reduce_all(features == 0.0, axis=1, keepdims=True)
     return tf.where(empty, float("nan"), features)

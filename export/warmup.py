@@ -2,14 +2,15 @@
 
 import io
 from collections.abc import Iterable
+from typing import Protocol
 
 import numpy as np
 import tensorflow as tf
 from PIL import Image
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
-from export.signatures import Servable
 from mrnn_tf import schema
+from mrnn_tf.run import Network
 
 BATCH_SIZES = (1, 4, 16)
 # A server reads this file of a version before it is ready.
@@ -19,10 +20,21 @@ _SENTENCES = ("A man rides a horse.", "", "two dogs", "zxqv in the snow")
 Call = tuple[str, dict[str, np.ndarray]]  # a signature and its inputs
 
 
+class Servable(Protocol):
+    """What is exported and served under a name."""
+
+    name: str
+    default: str  # the signature that is served by default
+    network: Network
+
+    def tracked(self) -> tf.Module:
+        """What a SavedModel must own."""
+
+
 def calls(servable: Servable, rows: int, names: Iterable[str]) -> list[Call]:
     """A call with this many rows for every named signature."""
-    features = np.random.default_rng(0).random((rows, servable.feature_size), np.float32)
-    features *= servable.network.mean_features.numpy() + 1e-3
+    mean = servable.network.mean_features.numpy()
+    features = np.random.default_rng(0).random((rows, len(mean)), np.float32) * (mean + 1e-3)
     texts = np.array([_SENTENCES[row % len(_SENTENCES)] for row in range(rows)], object)
     known = {
         schema.FEATURES: features,
@@ -36,10 +48,12 @@ def calls(servable: Servable, rows: int, names: Iterable[str]) -> list[Call]:
         schema.SENTENCE_LOG_PROB: (schema.FEATURES, schema.SENTENCES),
         schema.CAPTION: (schema.IMAGE_BYTES,),
         schema.ENCODE_IMAGE: (schema.IMAGE_BYTES,),
+        schema.SEARCH_IMAGES: (schema.SENTENCES,),
+        schema.SEARCH_SENTENCES: (schema.FEATURES,),
+        schema.SIMILAR_IMAGES: (schema.FEATURES,),
+        schema.CAPTION_RERANKED: (schema.FEATURES,),
     }
-    inputs[schema.SERVING_DEFAULT] = inputs[
-        schema.CAPTION if servable.encoder else schema.BEAM_DECODE
-    ]
+    inputs[schema.SERVING_DEFAULT] = inputs[servable.default]
     return [(name, {each: known[each] for each in inputs[name]}) for name in names]
 
 
@@ -50,7 +64,7 @@ def write(path: str, servable: Servable, names: Iterable[str]) -> None:
         for rows in BATCH_SIZES:
             for signature, inputs in calls(servable, rows, names):
                 request = predict_pb2.PredictRequest()
-                request.model_spec.name = schema.MODEL
+                request.model_spec.name = servable.name
                 request.model_spec.signature_name = signature
                 for name, value in inputs.items():
                     request.inputs[name].CopyFrom(tf.make_tensor_proto(value))

@@ -18,9 +18,11 @@ logging.disable(logging.WARNING)  # Beam warns of every cloud that it was not in
 import apache_beam as beam  # noqa: E402
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions  # noqa: E402
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner  # noqa: E402
+from apache_beam.runners.runner import create_runner  # noqa: E402
 
 logging.disable(logging.NOTSET)
 
+_UNLISTED_RUNNERS = {"DaskRunner": "apache_beam.runners.dask.dask_runner.DaskRunner"}
 _SECONDS_BETWEEN_LINES = 10
 
 
@@ -30,6 +32,9 @@ def parse_options(argv: Sequence[str]) -> PipelineOptions:
         if not word.startswith("-") and ("=" in before or not before.startswith("--")):
             raise ValueError(f"Unexpected argument {word}.")
     options = PipelineOptions(list(argv))
+    standard = options.view_as(StandardOptions)
+    standard.runner = _UNLISTED_RUNNERS.get(standard.runner, standard.runner)
+    _import_runner(standard.runner)
     known = options.get_all_options(drop_default=True)
     received = options.get_all_options(drop_default=True, retain_unknown_options=True)
     unknown = sorted(set(received) - set(known))
@@ -60,6 +65,15 @@ def run(
     except RuntimeError as error:  # Beam's form of whatever a worker raised
         logging.debug("Where it happened:", exc_info=True)
         raise ValueError(f"A worker failed: {str(error).strip().splitlines()[-1]}") from error
+
+
+def _import_runner(name: str | None) -> None:
+    """Lets Beam know the flags of a runner, which are defined beside it."""
+    try:
+        if name is not None:
+            create_runner(name)
+    except ImportError as error:
+        raise ValueError(f"--runner {name} is not installed: {error}") from error
 
 
 @contextlib.contextmanager

@@ -1,9 +1,11 @@
 """A run directory: its configuration, vocabulary and trained model."""
 
 import dataclasses
+import hashlib
 import json
 import re
 
+import numpy as np
 import tensorflow as tf
 
 from mrnn_tf import schema
@@ -102,11 +104,54 @@ class Run:
         tf.train.Checkpoint(network=network).read(found[0]).expect_partial()
         return cls(config, vocabulary, network, int(found[0].rsplit("-", 1)[-1]))
 
+    @classmethod
+    def from_saved_model(cls, directory: str) -> "Run":
+        """The run that a SavedModel of `export.task` or `export.index` was made from."""
+        assets = tf.io.gfile.join(directory, "assets")
+        path = tf.io.gfile.join(assets, schema.CONFIG_FILE)
+        if not tf.io.gfile.exists(path):
+            raise FileNotFoundError(
+                f"{directory} holds no assets/{schema.CONFIG_FILE}: it is no version that "
+                "`python -m export.task` made."
+            )
+        with tf.io.gfile.GFile(path) as file:
+            try:
+                facts = json.load(file)
+                config, step = RunConfig.from_dict(facts["run"]), int(facts["step"])
+            except (ValueError, KeyError, TypeError) as error:
+                raise ValueError(f"{path} does not describe a run: {error}") from error
+        vocabulary = Vocabulary.load(tf.io.gfile.join(assets, schema.VOCABULARY_FILE))
+        network = build(config, encoder_weights="random")
+        variables = tf.io.gfile.join(directory, "variables", "variables")
+        try:
+            _restore_exported(network, variables)
+        except (ValueError, tf.errors.NotFoundError) as error:
+            raise ValueError(f"{variables} does not fit {path}: {error}") from error
+        return cls(config, vocabulary, network, step)
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells this model from another: a hash of its form and weights."""
+        digest = hashlib.sha256(json.dumps(self.config.model.to_dict(), sort_keys=True).encode())
+        models = [self.network.model, self.network.encoder_model]
+        for weight in (weight for model in models if model for weight in model.weights):
+            digest.update(np.ascontiguousarray(weight.numpy()))
+        return digest.hexdigest()
+
     def source(self, data: str, split: str) -> pipeline.Source:
         """A split of a dataset for this run; refuses the features of another encoder."""
         check_encoder(self.config, data)
         stores = "images" if self.config.train.finetune_encoder else "features"
         return pipeline.Source(data, split, self.vocabulary, stores)
+
+
+def _restore_exported(network: Network, path: str) -> None:
+    """Takes the weights that an export keeps as one list, those of an encoder last."""
+    saved = tf.compat.v1.train.NewCheckpointReader(path)  # `load_checkpoint` knows local files only
+    models = [network.model, *([network.encoder_model] if network.encoder_model else [])]
+    for place, variable in enumerate(each for model in models for each in model.variables):
+        variable.assign(saved.get_tensor(f"weights/{place}/.ATTRIBUTES/VARIABLE_VALUE"))
+    network.mean_features.assign(saved.get_tensor("mean_features/.ATTRIBUTES/VARIABLE_VALUE"))
 
 
 def check_encoder(config: RunConfig, data: str) -> None:

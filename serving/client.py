@@ -9,6 +9,8 @@ Examples:
     python -m serving.client encode photo.jpg --json
     python -m serving.client search "a dog on grass"
     python -m serving.client sentences photo.jpg
+    python -m serving.client similar photo.jpg
+    python -m serving.client rerank photo.jpg
     python -m serving.client status
 
 A `.npy` file of features [D] may stand wherever a photo does. Exit code 1 where anything failed.
@@ -153,6 +155,16 @@ class Client:
         inputs = {schema.FEATURES: self._features(images)}
         return _rows(self.predict(schema.INDEX, schema.SEARCH_SENTENCES, inputs))
 
+    def similar_images(self, images: Images) -> list[Row]:
+        """The `ids` of the indexed images that are most like each image, with `scores`."""
+        inputs = {schema.FEATURES: self._features(images)}
+        return _rows(self.predict(schema.INDEX, schema.SIMILAR_IMAGES, inputs))
+
+    def caption_reranked(self, images: Images) -> list[Row]:
+        """`captions` by their `consensus` with those of similar images, and their `log_probs`."""
+        inputs = {schema.FEATURES: self._features(images)}
+        return _rows(self.predict(schema.INDEX, schema.CAPTION_RERANKED, inputs))
+
     def predict(
         self, model: str, signature: str, inputs: dict[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
@@ -230,6 +242,8 @@ class Client:
                     "it was exported without an image encoder: give features (.npy) instead of "
                     "photos, or export it with --encoder."
                 )
+            elif signature == schema.CAPTION_RERANKED:
+                sentence += "it holds no captioned image, or is older: make it again."
             else:
                 sentence += "it is an older model: export it again."
         elif code is grpc.StatusCode.NOT_FOUND:

@@ -105,6 +105,16 @@ COMMANDS = {
         lambda client, images, _: client.search_sentences(images),
         _columns(schema.SCORES, schema.IDS, schema.SENTENCES),
     ),
+    "similar": Command(
+        "PHOTO ...", None,
+        lambda client, images, _: client.similar_images(images),
+        _columns(schema.SCORES, schema.IDS),
+    ),
+    "rerank": Command(
+        "PHOTO ...", None,
+        lambda client, images, _: client.caption_reranked(images),
+        _columns(schema.CONSENSUS, schema.CAPTIONS),
+    ),
 }  # fmt: skip
 
 

@@ -33,6 +33,8 @@ TAKES = {
     (schema.MODEL, schema.SENTENCE_LOG_PROB): {schema.FEATURES: _NUMBERS, schema.SENTENCES: _TEXT},
     (schema.INDEX, schema.SEARCH_IMAGES): {schema.SENTENCES: _TEXT},
     (schema.INDEX, schema.SEARCH_SENTENCES): {schema.FEATURES: _NUMBERS},
+    (schema.INDEX, schema.SIMILAR_IMAGES): {schema.FEATURES: _NUMBERS},
+    (schema.INDEX, schema.CAPTION_RERANKED): {schema.FEATURES: _NUMBERS},
 }
 
 
@@ -140,6 +142,20 @@ class Answering(
             schema.SENTENCES: [[f"{int(f[0])} wide", "other"] for f in features],
             schema.IDS: [["one.jpg", "two.jpg"]] * len(features),
             schema.SCORES: np.float32([[3, 1]] * len(features)),
+        }
+
+    def _similar_images(self, features):
+        return {
+            schema.IDS: [[f"{int(f[0])}.jpg", ""] for f in features],
+            schema.SCORES: np.float32([[-0.5, schema.MISSING_LOG_PROB]] * len(features)),
+        }
+
+    def _caption_reranked(self, features):
+        missing = schema.MISSING_LOG_PROB
+        return {
+            schema.CAPTIONS: [[f"{int(f[0])} wide", "a dog", ""] for f in features],
+            schema.LOG_PROBS: np.float32([[-3, -2, missing]] * len(features)),
+            schema.CONSENSUS: np.float32([[1.5, 1, missing]] * len(features)),
         }
 
 

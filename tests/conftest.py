@@ -79,6 +79,45 @@ def models(photo_job, tiny_job, tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
+def tiny_index(models, tiny_data, tmp_path_factory):
+    """A version of an index of the tiny dataset, whose shortlist holds everything."""
+    import programs
+
+    folder = tmp_path_factory.mktemp("tiny_index")
+    done = programs.run(
+        folder, "export.index", "--model", models / "plain" / "1", "--data", tiny_data,
+        "--output", folder / "index", "--sample=10", "--k=5", "--beam=3", "--neighbours=4",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    return folder / "index" / "1"
+
+
+@pytest.fixture(scope="session")
+def searchable_models(models, photo_job, tiny_index, tmp_path_factory):
+    """A base path with `mrnn`, an index of pictures for it, and the tiny index as `tiny_index`."""
+    import shutil
+    from pathlib import Path
+
+    import programs
+    import tiny
+
+    base = tmp_path_factory.mktemp("searchable")
+    shutil.copytree(models / "mrnn", base / "mrnn")
+    shutil.copytree(tiny_index.parent, base / "tiny_index")
+    pictures = tiny.write_pictures(str(tmp_path_factory.mktemp("pictures") / "data"))
+    done = programs.run(
+        base / "logs", "export.index", "--model", base / "mrnn" / "1", "--data", pictures,
+        "--reference_data", Path(photo_job).parent / "data", "--output", base / "mrnn_index",
+        "--k=3", "--beam=3", "--sample=12", "--show=Everything is red here",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert "1 images have no features and are left out, the first is 1.png" in done.err
+    assert "images for 'Everything is red here':" in done.out
+    assert ".png  All of it is red\n\nsentences for " in done.out
+    return base
+
+
+@pytest.fixture(scope="session")
 def lite0():
     from mrnn_tf.vision import encoders
 

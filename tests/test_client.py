@@ -77,8 +77,13 @@ def test_searches(client, server):
     assert client.search_sentences([photo(9)]) == [
         {"sentences": ["9 wide", "other"], "ids": ["one.jpg", "two.jpg"], "scores": [3.0, 1.0]}
     ]
+    assert client.similar_images([photo(9)]) == [{"ids": ["9.jpg"], "scores": [-0.5]}]
+    assert client.caption_reranked(np.array([[9, 1, 1]], np.float32)) == [
+        {"captions": ["9 wide", "a dog"], "log_probs": [-3.0, -2.0], "consensus": [1.5, 1.0]}
+    ]
     assert [name for name, _ in server.asked] == [
-        "search_images", "encode_image", "search_sentences"
+        "search_images", "encode_image", "search_sentences", "encode_image", "similar_images",
+        "caption_reranked",
     ]  # fmt: skip
 
 

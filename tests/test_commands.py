@@ -143,6 +143,8 @@ def test_one_photo_and_many_texts(ask, server, photos):
         (["next", "11.png"], "11.png\n   -0.500  </s>\n   -1.000  größe\n"),
         (["encode", "11.png"], "11.png\n11 5 255\n"),
         (["search", "dog", "cat"], "dog\n    2.500  dog.jpg\ncat\n    2.500  cat.jpg\n"),
+        (["similar", "11.png"], "11.png\n   -0.500  11.jpg\n"),
+        (["rerank", "11.png"], "11.png\n    1.500  11 wide\n    1.000  a dog\n"),
         (["status"], "mrnn  version 7  AVAILABLE\nmrnn_index  version 7  AVAILABLE\n"),
         (["caption", "11.npy"], "11.npy\n   -2.000   runs\n"),
         (["beam", "11.npy", "a"], "11.npy  a\n   -2.000  a runs\n"),

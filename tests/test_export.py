@@ -138,8 +138,8 @@ def test_every_variant_is_exported_as_it_is(tiny_job, variant):
     functions = signatures(servable)
     for name, inputs in warmup.calls(servable, 3, functions):
         outputs = functions[name](**{k: tf.constant(v) for k, v in inputs.items()})
-        for output, value in check._expected(servable, name, inputs).items():
-            assert check._same(outputs[output].numpy(), value), (name, output)
+        for output, value in check.expected(servable, name, inputs).items():
+            assert check.same(outputs[output].numpy(), value), (name, output)
 
 
 def test_remote_places_get_the_model_last(tiny_job):

@@ -1,3 +1,5 @@
+import shutil
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -83,3 +85,27 @@ def test_no_image_is_the_mean_one_or_the_learned_one(tiny_data):
     np.testing.assert_array_equal(
         learned.blank(2)["multimodal"], learned.model.null_image(2)["multimodal"]
     )
+
+
+def test_an_export_is_the_run_that_it_was_made_from(models, tiny_job, tmp_path):
+    original = run.Run.load(tiny_job)
+    exported = run.Run.from_saved_model(str(models / "plain" / "1"))
+    assert (exported.config, exported.step) == (original.config, original.step)
+    assert exported.vocabulary.words == original.vocabulary.words
+    assert exported.fingerprint == original.fingerprint
+    np.testing.assert_array_equal(exported.network.mean_features, original.network.mean_features)
+    assert run.Run.from_saved_model(str(models / "mrnn" / "1")).fingerprint != exported.fingerprint
+    with pytest.raises(FileNotFoundError, match=r"holds no assets/config\.json"):
+        run.Run.from_saved_model(str(tmp_path))
+
+
+def test_an_export_with_the_weights_of_another_is_refused(models, tmp_path):
+    shutil.copytree(models / "plain" / "1", tmp_path / "1")
+    shutil.copytree(
+        models / "mrnn" / "1" / "variables", tmp_path / "1" / "variables", dirs_exist_ok=True
+    )
+    with pytest.raises(ValueError, match=r"variables/variables does not fit .*config\.json"):
+        run.Run.from_saved_model(str(tmp_path / "1"))
+    (tmp_path / "1" / "assets" / "config.json").write_text("{}")
+    with pytest.raises(ValueError, match="does not describe a run"):
+        run.Run.from_saved_model(str(tmp_path / "1"))

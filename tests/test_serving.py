@@ -3,6 +3,7 @@
 import base64
 import json
 
+import grpc
 import numpy as np
 import programs
 import pytest
@@ -12,6 +13,9 @@ import tiny
 from export import check, warmup
 from export.signatures import Servable, Settings
 from mrnn_tf import schema
+from mrnn_tf.retrieval.index import Index
+from mrnn_tf.retrieval.scoring import Scorer
+from mrnn_tf.retrieval.sentences import pad, read
 from mrnn_tf.run import Run
 
 SIGNATURES = (
@@ -37,7 +41,7 @@ def as_json(value):
 @pytest.mark.parametrize("signature", SIGNATURES)
 def test_grpc_and_rest_say_what_the_python_model_says(server, trained, signature):
     [(_, inputs)] = warmup.calls(trained, 3, [signature])
-    expected = check._expected(trained, signature, inputs)
+    expected = check.expected(trained, signature, inputs)
     by_grpc = server.predict(signature, inputs, name="mrnn")
     columns = {name: [as_json(each) for each in value.tolist()] for name, value in inputs.items()}
     body = {"signature_name": signature, "inputs": columns}
@@ -45,7 +49,7 @@ def test_grpc_and_rest_say_what_the_python_model_says(server, trained, signature
     assert answer.status_code == 200, answer.text
     by_rest = answer.json()["outputs"]
     for name, value in expected.items():
-        assert check._same(by_grpc[name], value), name
+        assert check.same(by_grpc[name], value), name
         said = np.array(by_rest[name])
         if value.dtype.kind == "S":
             assert said.tolist() == np.char.decode(value).tolist()
@@ -87,3 +91,74 @@ def test_the_client_asks_it(server, tmp_path):
     assert state.code == 0 and '"1": "AVAILABLE"' in state.out
     missing = ask("search", "a blue picture")
     assert missing.code == 1 and "does not serve mrnn_index" in missing.error
+
+
+@pytest.fixture(scope="module")
+def index_server(searchable_models, tmp_path_factory):
+    with served.serving(tmp_path_factory.mktemp("serving"), searchable_models) as running:
+        yield running
+
+
+def by_rest(server, name, signature, inputs):
+    body = {"signature_name": signature, "inputs": inputs}
+    answer = server.http.post(f"/v1/models/{name}:predict", json=body)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["outputs"]
+
+
+def test_searches_over_the_network_find_what_the_library_finds(index_server, tiny_index):
+    run = Run.from_saved_model(str(tiny_index))
+    index = Index.load(str(tiny_index / "assets.extra" / "index"), run.fingerprint)
+    scorer = Scorer(run.network.model)
+    asked = ["a green cat", "there is a blue boat here", ""]
+    words = pad(run.vocabulary.ids(asked).to_list())
+    scores = scorer.matrix(read(run.network.model, words), np.asarray(index.images))
+    best = [[index.ids[i].decode() for i in row] for row in np.argsort(-scores)[:2, :5]]
+    inputs = {"sentences": np.array(asked, object)}
+    found = server_ids(index_server.predict("search_images", inputs, name="tiny_index"))
+    assert found == [*best, [""] * 5]
+    assert by_rest(index_server, "tiny_index", "search_images", asked)["ids"] == found
+
+    features = np.random.default_rng(1).random((2, 12), np.float32)
+    sentences = read(run.network.model, np.asarray(index.words))
+    scores = scorer.matrix(sentences, scorer.project(features)).T - index.log_marginals
+    best = -np.sort(-scores)[:, :5]
+    found = index_server.predict("search_sentences", {"features": features}, name="tiny_index")
+    np.testing.assert_allclose(found["scores"], best, rtol=1e-4, atol=1e-4)
+    rest = by_rest(index_server, "tiny_index", "search_sentences", features.tolist())
+    assert rest["ids"] == server_ids(found)
+    assert rest["sentences"] == np.char.decode(found["sentences"].astype("S")).tolist()
+
+
+def server_ids(answer):
+    return np.char.decode(answer["ids"].astype("S")).tolist()
+
+
+def test_a_wrong_feature_size_is_refused(index_server):
+    for signature in ("search_sentences", "similar_images", "caption_reranked"):
+        with pytest.raises(grpc.RpcError) as refused:
+            index_server.predict(signature, {"features": np.ones((1, 7), np.float32)},
+                                 name="tiny_index")  # fmt: skip
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    body = {"signature_name": "similar_images", "inputs": [[1.0, 2.0]]}
+    assert index_server.http.post("/v1/models/tiny_index:predict", json=body).status_code == 400
+
+
+def test_the_client_searches(index_server, tmp_path):
+    photo = tmp_path / "blue.png"
+    photo.write_bytes(tiny.picture(2))
+
+    def ask(*arguments):
+        flags = ("--server", index_server.address, "--json")
+        done = programs.run(tmp_path, "serving.client", *arguments, *flags)
+        assert done.code == 0, done.err
+        return [json.loads(line) for line in done.out.splitlines()]
+
+    found, nothing = ask("search", "Everything is blue here", "zxqv")
+    assert set(found["ids"][:2]) == {"2.png", "5.png"} and nothing["ids"] == []
+    [said] = ask("sentences", photo)
+    assert said["sentences"][0] == "All of it is blue" and said["ids"][0] in ("2.png", "5.png")
+    [near] = ask("similar", photo)
+    assert set(near["ids"][:2]) == {"2.png", "5.png"} and abs(near["scores"][0]) < 1e-2
+    [captions] = ask("rerank", photo)
+    assert "blue" in captions["captions"][0]

@@ -40,6 +40,31 @@ def photographs(folder: Path) -> None:
     (folder / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+def write_pictures(directory: str, count: int = 6) -> str:
+    """Writes records that hold images only, and the second picture is broken."""
+    tf.io.gfile.makedirs(directory)
+    [path] = records.shard_paths(directory, schema.TEST, 1)
+    with tf.io.TFRecordWriter(path) as writer:
+        for i in range(count):
+            colour = i % len(COLOURS)
+            encoded = picture(colour) if i != 1 else b"no picture"
+            captions = [f"All of it is {COLOURS[colour]}"]
+            writer.write(records.serialize(f"{i}.png", captions, None, encoded))
+    records.DatasetInfo(
+        dataset="pictures",
+        splits={schema.TEST: records.Split(count, count, 1)},
+        stores=("images",),
+        encoder=None,
+        feature_size=None,
+        tokenizer=text.SETTINGS,
+        vocabulary_size=None,
+        problems={},
+        fingerprint="pictures",
+        tool_version="0",
+    ).save(directory)
+    return directory
+
+
 def write(
     directory: str,
     counts=(("train", 24), ("val", 12)),

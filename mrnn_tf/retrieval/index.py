@@ -1,0 +1,249 @@
+"""An index: all that a search needs of its images and sentences, as arrays on disk.
+
+    index = Index.load("models/mrnn_index/1/assets.extra/index")
+    index.images[7], index.ids[7]  # a = V_I I of an image, and its id
+
+Local files are mapped into memory: opening an index reads only what is used of it.
+"""
+
+import dataclasses
+import io
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from mrnn_tf import files, schema
+
+HEADER_FILE = "header.json"
+NO_IMAGE = -1  # the owner of a sentence that belongs to no image
+
+
+@dataclasses.dataclass(frozen=True)
+class Texts(Sequence[bytes]):
+    """Byte strings as two arrays."""
+
+    content: np.ndarray  # uint8 [bytes], one text after the other
+    ends: np.ndarray  # int64 [N], where each of them ends
+
+    @classmethod
+    def of(cls, texts: Sequence[bytes]) -> "Texts":
+        ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
+        return cls(np.frombuffer(b"".join(texts), np.uint8), ends)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def __getitem__(self, place: int) -> bytes:
+        begin = self.ends[place - 1] if place % len(self) else 0
+        return self.content[begin : self.ends[place]].tobytes()
+
+    def __iter__(self) -> Iterator[bytes]:
+        content, begin = self.content.tobytes(), 0
+        for end in self.ends.tolist():
+            yield content[begin:end]
+            begin = end
+
+
+@dataclasses.dataclass(frozen=True)
+class Entries:
+    """Images and sentences, ready to be searched.
+
+    Attributes:
+        ids: Texts, of the images.
+        images: float32 [I, M], a = V_I I.
+        captions: Texts, the raw sentences.
+        words: int32 [S, T], their ids with the end sign, padded with `schema.PAD_ID`.
+        vectors: float32 [S, M], v_s of the expansion around the mean image.
+        mean_log_probs: float32 [S], log P(s|mean image).
+        log_marginals: float64 [S], log P(s).
+        owners: int32 [S], the row of the image that a sentence describes, or `NO_IMAGE`.
+    """
+
+    ids: Texts
+    images: np.ndarray
+    captions: Texts
+    words: np.ndarray
+    vectors: np.ndarray
+    mean_log_probs: np.ndarray
+    log_marginals: np.ndarray
+    owners: np.ndarray
+
+    @classmethod
+    def join(cls, parts: Sequence["Entries"]) -> "Entries":
+        """The entries of some parts, one after the other."""
+        longest = max(part.words.shape[1] for part in parts)
+        first_image = np.cumsum([0, *(len(part.images) for part in parts)])
+        found = {
+            "words": [
+                np.pad(part.words, [(0, 0), (0, longest - part.words.shape[1])],
+                       constant_values=schema.PAD_ID)
+                for part in parts
+            ],
+            "owners": [
+                np.where(part.owners == NO_IMAGE, NO_IMAGE, part.owners + first).astype(np.int32)
+                for part, first in zip(parts, first_image[:-1], strict=True)
+            ],
+        }  # fmt: skip
+        for name in ("ids", "captions"):
+            texts = [getattr(part, name) for part in parts]
+            sizes = np.cumsum([0, *(len(each.content) for each in texts)])
+            ends = [each.ends + before for each, before in zip(texts, sizes[:-1], strict=True)]
+            content = np.concatenate([each.content for each in texts])
+            found[name] = Texts(content, np.concatenate(ends))
+        for name in ("images", "vectors", "mean_log_probs", "log_marginals"):
+            found[name] = [getattr(part, name) for part in parts]
+        return cls(
+            **{k: v if isinstance(v, Texts) else np.concatenate(v) for k, v in found.items()}
+        )
+
+    def without(self, ids: Iterable[bytes]) -> "Entries":
+        """The entries that are left without some images and their sentences."""
+        gone = set(ids)
+        kept = np.array([each not in gone for each in self.ids], bool)
+        place = np.append(np.cumsum(kept, dtype=np.int32) - 1, np.int32(NO_IMAGE))
+        stays = np.append(kept, True)[self.owners]  # the last one is that of no image
+        return Entries(
+            ids=Texts.of([each for each, stay in zip(self.ids, kept, strict=True) if stay]),
+            images=self.images[kept],
+            captions=Texts.of(
+                [each for each, stay in zip(self.captions, stays, strict=True) if stay]
+            ),
+            words=self.words[stays],
+            vectors=self.vectors[stays],
+            mean_log_probs=self.mean_log_probs[stays],
+            log_marginals=self.log_marginals[stays],
+            owners=place[self.owners[stays]],
+        )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array by the name of its file."""
+        found = {}
+        for each in dataclasses.fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, Texts):
+                found |= {f"{each.name}.content": value.content, f"{each.name}.ends": value.ends}
+            elif isinstance(value, np.ndarray):
+                found[each.name] = value
+        return found
+
+    @classmethod
+    def from_arrays(cls, arrays: dict[str, np.ndarray], **more) -> "Entries":
+        """The reverse of `arrays`."""
+        texts = {
+            name: Texts(arrays[f"{name}.content"], arrays[f"{name}.ends"])
+            for name in ("ids", "captions")
+        }
+        plain = {name: array for name, array in arrays.items() if "." not in name}
+        return cls(**texts, **plain, **more)
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """What an index was made by, and how much it holds.
+
+    Attributes:
+        model: str. The fingerprint of the model.
+        vocabulary: str. The fingerprint of its vocabulary.
+        encoder: str. The identity of the encoder whose features it takes.
+        seed: int, split: str. How the images of P(s) were sampled.
+        images: int, sentences: int, longest: int, size: int, sample: int. I, S, T, M and the
+            number of sampled images.
+        tool_version: str.
+    """
+
+    model: str
+    vocabulary: str
+    encoder: str
+    seed: int
+    split: str
+    images: int
+    sentences: int
+    longest: int
+    size: int
+    sample: int
+    tool_version: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Index(Entries):
+    """Entries, and what they were made with.
+
+    Attributes:
+        mean: float32 [M], the mean image, around which sentences are expanded.
+        sample: float32 [n, M], the sampled training images of P(s).
+        header: Header.
+    """
+
+    mean: np.ndarray
+    sample: np.ndarray
+    header: Header
+
+    def save(self, folder: str) -> None:
+        """Writes the arrays and, last, the header."""
+        tf.io.gfile.makedirs(folder)
+        for name, array in self.arrays().items():
+            with tf.io.gfile.GFile(tf.io.gfile.join(folder, f"{name}.npy"), "wb") as file:
+                np.save(file, array)
+        files.write_json(tf.io.gfile.join(folder, HEADER_FILE), dataclasses.asdict(self.header))
+
+    @classmethod
+    def load(cls, folder: str, model: str | None = None) -> "Index":
+        """Opens an index; refuses a damaged one and, where `model` is given, another model's."""
+        path = tf.io.gfile.join(folder, HEADER_FILE)
+        if not tf.io.gfile.exists(path):
+            raise FileNotFoundError(f"{folder} holds no {HEADER_FILE}: it is not an index.")
+        with tf.io.gfile.GFile(path) as file:
+            try:
+                header = Header(**json.load(file))
+            except (ValueError, TypeError) as error:
+                raise ValueError(f"{path} is not the header of an index: {error}") from error
+        if model not in (None, header.model):
+            raise ValueError(
+                f"{folder} is the index of another model: its fingerprint is {header.model[:12]}, "
+                f"this model's is {model[:12]}."
+            )
+        forms = _forms(header)
+        arrays = {name: _load_array(folder, name) for name in forms}
+        for name, (dtype, shape) in forms.items():
+            if name.endswith(".content"):
+                ends = arrays[name.replace("content", "ends")]
+                shape = (int(ends[-1]) if len(ends) else 0,)
+            found = arrays[name]
+            if (found.dtype, found.shape) != (dtype, shape):
+                raise ValueError(
+                    f"{folder}/{name}.npy holds {found.dtype} {list(found.shape)}, but the index "
+                    f"has {np.dtype(dtype)} {list(shape)} by its header: it is damaged."
+                )
+        return cls.from_arrays(arrays, header=header)
+
+
+def _forms(header: Header) -> dict[str, tuple[type, tuple]]:
+    """The type and the shape of every array; the bytes of texts are as many as their ends say."""
+    images, sentences, size = header.images, header.sentences, header.size
+    return {
+        "ids.content": (np.uint8, ()),
+        "ids.ends": (np.int64, (images,)),
+        "images": (np.float32, (images, size)),
+        "captions.content": (np.uint8, ()),
+        "captions.ends": (np.int64, (sentences,)),
+        "words": (np.int32, (sentences, header.longest)),
+        "vectors": (np.float32, (sentences, size)),
+        "mean_log_probs": (np.float32, (sentences,)),
+        "log_marginals": (np.float64, (sentences,)),
+        "owners": (np.int32, (sentences,)),
+        "mean": (np.float32, (size,)),
+        "sample": (np.float32, (header.sample, size)),
+    }
+
+
+def _load_array(folder: str, name: str) -> np.ndarray:
+    path = tf.io.gfile.join(folder, f"{name}.npy")
+    try:
+        if "://" not in path:
+            return np.load(path, mmap_mode="r")
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return np.load(io.BytesIO(file.read()))
+    except (OSError, ValueError, EOFError, tf.errors.NotFoundError) as error:
+        raise ValueError(f"{path} cannot be read: {error}; the index is damaged.") from error
