@@ -39,6 +39,9 @@ bench: install
 	$(RUN) benchmarks/training.py
 	$(RUN) benchmarks/decoding.py
 	$(RUN) benchmarks/server.py
+	$(RUN) benchmarks/consensus.py
+	@if [ -n "$(JOB_DIR)" ]; then $(RUN) benchmarks/retrieval.py --job_dir $(JOB_DIR) --data $(DATA); \
+	else echo "make bench JOB_DIR=run DATA=records measures retrieval too, with a trained run"; fi
 
 lint: install
 	$(BIN)/ruff format --check .
