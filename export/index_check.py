@@ -1,4 +1,4 @@
-"""What the signatures of an index should say, from its arrays by NumPy and the library's scorer.
+"""What the signatures of an index should say, by the library's own search in its arrays.
 
 Images that are alike have equal scores, and whichever comes first is right: where the results found
 have the scores that they should have, they are what is expected.
@@ -10,13 +10,12 @@ from export.check import Tensors, same
 from export.index_signatures import IndexServable
 from mrnn_tf import decode, schema
 from mrnn_tf.model.layers import scaled_tanh
-from mrnn_tf.retrieval import sentences
 from mrnn_tf.retrieval.consensus import Comparison, M
-from mrnn_tf.retrieval.expansion import expand
 from mrnn_tf.retrieval.neighbours import nearest
+from mrnn_tf.retrieval.search import Found, search_images, search_sentences
+from mrnn_tf.retrieval.sentences import pad
 
 Results = tuple[list[tuple[bytes, ...]], np.ndarray]  # what may be found, and its scores
-_NOTHING: Results = [], np.zeros(0, np.float32)
 
 
 def expected(servable: IndexServable, name: str, inputs: Tensors, found: Tensors) -> Tensors:
@@ -59,35 +58,27 @@ def _ranked(
 
 
 def _search_images(servable: IndexServable, sentence: str) -> Results:
-    ids = servable.vocabulary.ids([sentence]).to_list()
-    if all(word == schema.UNKNOWN_ID for word in ids[0]):
-        return _NOTHING
-    index, scorer = servable.index, servable.scorer
-    read = sentences.read(servable.network.model, sentences.pad(ids))
-    [vector] = expand(scorer, read, index.mean).vectors
-    near = _highest(index.images @ vector, servable)
-    scores = scorer.pairs(read, np.zeros_like(near), index.images[near], np.arange(len(near)))
-    return [(index.ids[row],) for row in near], scores
+    index, listed = servable.index, _listed(servable)
+    words = pad(servable.vocabulary.ids([sentence]).to_list())
+    found = search_images(servable.scorer, words, index.images, index.mean, listed, listed)
+    rows, scores = _there(found)
+    return [(index.ids[row],) for row in rows], scores
 
 
 def _search_sentences(servable: IndexServable, features: np.ndarray) -> Results:
-    index, scorer = servable.index, servable.scorer
-    image = scorer.project(features[np.newaxis])
-    told = index.vectors @ (image[0] - index.mean)
-    near = _highest(index.mean_log_probs - index.log_marginals + told, servable)
-    read = sentences.read(servable.network.model, np.asarray(index.words[near]))
-    scores = scorer.pairs(read, np.arange(len(near)), image, np.zeros_like(near))
-    owners = [index.ids[owner] if owner >= 0 else b"" for owner in index.owners[near]]
-    texts = [index.captions[row] for row in near]
-    return list(zip(texts, owners, strict=True)), scores - index.log_marginals[near]
+    index, listed = servable.index, _listed(servable)
+    image = servable.scorer.project(features[np.newaxis])
+    found = search_sentences(servable.scorer, index.table, image, index.mean, listed, listed)
+    rows, scores = _there(found)
+    owners = [index.ids[owner] if owner >= 0 else b"" for owner in index.owners[rows]]
+    return list(zip((index.captions[row] for row in rows), owners, strict=True)), scores
 
 
 def _similar_images(servable: IndexServable, features: np.ndarray) -> Results:
     index = servable.index
     refined = servable.network.model.refined(features[np.newaxis]).numpy()
     scores = -np.linalg.norm(scaled_tanh(index.images).numpy() - refined, axis=1)
-    near = _highest(scores, servable)
-    return [(index.ids[row],) for row in near], scores[near]
+    return [(each,) for each in index.ids], scores
 
 
 def _caption_reranked(servable: IndexServable, features: np.ndarray) -> Results:
@@ -109,6 +100,11 @@ def _caption_reranked(servable: IndexServable, features: np.ndarray) -> Results:
     return [(caption,) for caption in captions], scores
 
 
-def _highest(scores: np.ndarray, servable: IndexServable) -> np.ndarray:
-    size = max(servable.settings.k, servable.settings.shortlist)
-    return np.argsort(-scores, kind="stable")[:size]
+def _listed(servable: IndexServable) -> int:
+    return max(servable.settings.k, servable.settings.shortlist)
+
+
+def _there(found: Found) -> tuple[np.ndarray, np.ndarray]:
+    """The rows and scores that one query found."""
+    there = found.rows[0] >= 0
+    return found.rows[0][there], found.scores[0][there]

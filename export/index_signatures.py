@@ -23,6 +23,7 @@ from mrnn_tf.retrieval.consensus import K as NEIGHBOURS
 from mrnn_tf.retrieval.expansion import word_expansions
 from mrnn_tf.retrieval.index import Index
 from mrnn_tf.retrieval.scoring import ROWS, Scorer
+from mrnn_tf.retrieval.search import SHORTLIST
 from mrnn_tf.run import Run
 
 _MISSING = schema.MISSING_LOG_PROB
@@ -33,7 +34,7 @@ class IndexSettings:
     """What an index fixes: K results of a search, and N captions, reranked by neighbours."""
 
     k: int = 10
-    shortlist: int = 200
+    shortlist: int = SHORTLIST
     beam: int = 10
     neighbours: int = NEIGHBOURS
     max_words: int = 20

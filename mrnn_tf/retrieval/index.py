@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from mrnn_tf import files, schema
+from mrnn_tf.retrieval.search import SentenceTable
 
 HEADER_FILE = "header.json"
 NO_IMAGE = -1  # the owner of a sentence that belongs to no image
@@ -179,6 +180,11 @@ class Index(Entries):
     mean: np.ndarray
     sample: np.ndarray
     header: Header
+
+    @property
+    def table(self) -> SentenceTable:
+        """The sentences as `search_sentences` takes them."""
+        return SentenceTable(self.words, self.vectors, self.mean_log_probs, self.log_marginals)
 
     def save(self, folder: str) -> None:
         """Writes the arrays and, last, the header."""
