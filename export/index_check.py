@@ -10,7 +10,7 @@ from export.check import Tensors, same
 from export.index_signatures import IndexServable
 from mrnn_tf import decode, schema
 from mrnn_tf.model.layers import scaled_tanh
-from mrnn_tf.retrieval.consensus import Comparison, M
+from mrnn_tf.retrieval.consensus import TEMPERATURE, Comparison, M, nearness
 from mrnn_tf.retrieval.neighbours import nearest
 from mrnn_tf.retrieval.search import Found, search_images, search_sentences
 from mrnn_tf.retrieval.sentences import pad
@@ -83,7 +83,7 @@ def _similar_images(servable: IndexServable, features: np.ndarray) -> Results:
 
 def _caption_reranked(servable: IndexServable, features: np.ndarray) -> Results:
     index, model, settings = servable.index, servable.network.model, servable.settings
-    numbers, corpus = servable.reranker.numbers, servable.reranker.corpus
+    reranker = servable.reranker
     image = model.project_image(features[np.newaxis])
     found = decode.beam(
         *decode.begin(model, image, copies=settings.beam),
@@ -93,9 +93,12 @@ def _caption_reranked(servable: IndexServable, features: np.ndarray) -> Results:
     )
     there = found.log_probs[0] > schema.MISSING_LOG_PROB
     captions = servable.vocabulary.sentences(found.ids[0][there]).numpy().tolist()
-    images = scaled_tanh(index.images[numbers >= 0]).numpy()
-    near, _ = nearest(scaled_tanh(image["multimodal"]).numpy(), images, settings.neighbours)
-    compared = Comparison("cider", corpus)([each.decode() for each in captions], near[0])
+    images = reranker.whitening(scaled_tanh(index.images[reranker.captioned]).numpy())
+    own = reranker.whitening(scaled_tanh(image["multimodal"]).numpy())
+    [near], [distances] = nearest(own, images, settings.neighbours)
+    compared = Comparison("cider", reranker.corpus)(
+        [each.decode() for each in captions], near, nearness(distances, TEMPERATURE)
+    )
     scores = compared.by_neighbours(settings.neighbours, M["cider"])
     return [(caption,) for caption in captions], scores
 

@@ -6,7 +6,7 @@ of the softmax a block at a time, so that memory does not grow with the batch.
 
 K results are fixed at export; where there are fewer, or none, as for a query without a known word
 or for features of zeros or what is no number, the rest is "" with `schema.MISSING_LOG_PROB`. An
-index without a captioned image has no `caption_reranked`.
+index with fewer than two captioned images has no `caption_reranked`.
 """
 
 import dataclasses
@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from export.index_captions import NOT_CAPTIONED, Reranker
+from export.index_captions import FEWEST, Reranker
 from export.signatures import Settings, or_nothing
 from mrnn_tf import decode, schema
 from mrnn_tf.model.layers import scaled_tanh
@@ -80,9 +80,8 @@ class IndexServable:
         if not isinstance(self.scorer.kernel, tf.Variable):  # computed, from tied weights
             self.arrays["kernel"] = self.scorer.kernel = _variable(self.scorer.kernel)
         self.reranker = None
-        if (index.owners >= 0).any():
-            self.reranker = Reranker(run, index, settings.of_captions)
-            self.arrays["numbers"] = _variable(np.append(self.reranker.numbers, NOT_CAPTIONED))
+        if len(np.unique(index.owners[index.owners >= 0])) >= FEWEST:
+            self.reranker = Reranker(run, index, settings.of_captions, settings.neighbours)
 
     @property
     def feature_size(self) -> int:
@@ -120,22 +119,15 @@ class IndexServable:
 
     def caption_reranked(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
         """Captions of images, those first that say what the captions of near images say."""
-        images, askable = self._project(features)
-        rows, _ = self._for_each(
-            self._captioned_neighbours_of,
-            scaled_tanh(images),
-            askable,
-            len(self.index.images),
-            self.settings.neighbours,
-        )
-        return self.reranker.captions(features, tf.gather(self.arrays["numbers"], rows))
+        images, _ = self._project(features)
+        return self.reranker.captions(features, scaled_tanh(images))
 
     def tracked(self) -> tf.Module:
         """What a SavedModel must own: raw variables, as for the model's own servable."""
         root = tf.Module(name=self.name)
         root.weights = [each.value for each in self.network.model.variables]
         root.mean_features, root.vocabulary = self.network.mean_features, self.vocabulary
-        root.arrays, root.consensus = self.arrays, self.reranker and self.reranker.graph
+        root.arrays, root.reranker = self.arrays, self.reranker
         return root
 
     def _project(self, features: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -144,15 +136,10 @@ class IndexServable:
         return images, tf.reduce_all(tf.math.is_finite(images), axis=1)
 
     def _for_each(
-        self,
-        search: Callable,
-        queries: tf.Tensor,
-        askable: tf.Tensor,
-        last: int,
-        count: int | None = None,
+        self, search: Callable, queries: tf.Tensor, askable: tf.Tensor, last: int
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Rows [B, K] and scores [B, K] of queries; a missing one has the row `last`."""
-        k = count or self.settings.k
+        k = self.settings.k
         specs = tf.TensorSpec([k], tf.int32), tf.TensorSpec([k], tf.float32)
         nothing = tf.fill([k], last), tf.fill([k], _MISSING)
         if not last:
@@ -215,24 +202,13 @@ class IndexServable:
         totals = tf.ensure_shape(totals, [shortlist])
         return near, totals - tf.gather(arrays["log_marginals"], near)
 
-    def _neighbours_of(
-        self, refined: tf.Tensor, shortlist: int, among: tf.Tensor | None = None
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Images and minus their distances from refined features [M]; all, or some among them."""
+    def _neighbours_of(self, refined: tf.Tensor, shortlist: int) -> tuple[tf.Tensor, tf.Tensor]:
+        """Images and minus their distances from refined features [M]."""
         arrays = self.arrays
         nearness = 2 * tf.linalg.matvec(arrays["refined"], refined) - arrays["refined_squares"]
-        if among is not None:
-            nearness = tf.where(among, nearness, -np.inf)
         near = tf.sort(tf.math.top_k(nearness, shortlist).indices)  # equals by their number
         # Not from the product, which is not exact for what lies near.
-        scores = -tf.norm(tf.gather(arrays["refined"], near) - refined, axis=1)
-        return near, tf.where(tf.gather(nearness, near) > -np.inf, scores, _MISSING)
-
-    def _captioned_neighbours_of(
-        self, refined: tf.Tensor, shortlist: int
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        captioned = self.arrays["numbers"][:-1] != NOT_CAPTIONED
-        return self._neighbours_of(refined, shortlist, captioned)
+        return near, -tf.norm(tf.gather(arrays["refined"], near) - refined, axis=1)
 
     def _read(self, words: tf.Tensor) -> tf.Tensor:
         """h [S, T, M] of sentences [S, T]."""

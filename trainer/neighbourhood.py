@@ -14,7 +14,6 @@ from mrnn_tf.run import Run
 
 # Whitened features are of the refined ones, where the model refines features.
 FEATURES = ("whitened", "refined", "original")
-_TEMPERATURE = 0.4  # of whitened features, whose distances have one scale in every dataset
 _BATCH_SIZE = 256
 
 
@@ -81,7 +80,7 @@ class Neighbourhood:
     def _weights(self, distances: np.ndarray) -> np.ndarray:
         if self._whitening is None:
             return np.ones(len(distances))
-        return consensus.nearness(distances, _TEMPERATURE)
+        return consensus.nearness(distances, consensus.TEMPERATURE)
 
     def _read(self, source: pipeline.Source) -> tuple[list[str], np.ndarray, list[list[str]]]:
         ids, features, captions = [], [], []

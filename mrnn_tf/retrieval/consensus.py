@@ -22,6 +22,7 @@ from mrnn_tf.retrieval.similarity import SIMILARITIES, Bleu, Cider
 
 K = 60
 M = {"bleu": 175, "sentence_bleu": 175, "cider": 125}
+TEMPERATURE = 0.4  # of the nearness by whitened features, which have one scale in every dataset
 
 
 @dataclasses.dataclass(frozen=True)
