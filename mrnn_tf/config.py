@@ -118,9 +118,6 @@ class TrainConfig(Config):
         choices=OBJECTIVES,
     )
     candidates: int = field(5, "sentences of an image that the objective cider weighs", at_least=2)
-    contrast: float = field(
-        0.0, "weight in the objective cider of telling a batch's images apart", at_least=0.0
-    )
     initial_run: str = field("", "run directory whose best weights training begins with")
     epochs: float = field(20.0, "passes over the training captions", at_least=0.0)
     batch_size: int = field(128, "captions in a batch, over all devices and workers", at_least=1)

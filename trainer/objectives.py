@@ -17,8 +17,6 @@ from mrnn_tf import decode, schema, text
 from mrnn_tf.metrics.captions import tokenize
 from mrnn_tf.metrics.cider import CiderD
 from mrnn_tf.model import loss
-from mrnn_tf.model.mrnn import MRNN
-from mrnn_tf.retrieval.expansion import word_expansions
 from mrnn_tf.run import Network
 from mrnn_tf.text import Vocabulary
 
@@ -60,7 +58,6 @@ class ExpectedCider:
         corpus: raw captions of every training image, for the document frequencies.
         vocabulary: the run's own.
         width: int, at least 2. Of the search, and sentences of an image.
-        contrast: float. The weight of `contrast`, a captions's nats to an image's CIDEr-D.
         max_words: int. The longest sentence.
     """
 
@@ -69,14 +66,13 @@ class ExpectedCider:
         corpus: Iterable[Sequence[str]],
         vocabulary: Vocabulary,
         width: int,
-        contrast: float = 0.0,
         max_words: int = 20,
     ):
         corpus = list(corpus)
         words = iter(tokenize(itertools.chain.from_iterable(corpus)))
         self._cider = CiderD([_ended(next(words)) for _ in captions] for captions in corpus)
         self._vocabulary = vocabulary
-        self._width, self._contrast, self._max_words = width, contrast, max_words
+        self._width, self._max_words = width, max_words
 
     def terms(self, network: Network, batch: dict[str, tf.Tensor]) -> Terms:
         model = network.model
@@ -108,12 +104,7 @@ class ExpectedCider:
         log_probs = tf.where(found.log_probs > schema.MISSING_LOG_PROB, log_probs, -1e9)
         expected = tf.reduce_sum(tf.nn.softmax(log_probs) * rewards)
         images = tf.cast(tf.shape(rewards)[0], tf.float32)
-        cost = -expected
-        if self._contrast:
-            ids = self._vocabulary.ids(tf.reshape(batch["captions"], [-1]))
-            owners = tf.repeat(tf.range(tf.shape(features)[0]), tf.shape(batch["captions"])[1])
-            cost += self._contrast * contrast(model, features, ids, owners)
-        return Terms(cost, tf.reduce_sum(words), expected, images)
+        return Terms(-expected, tf.reduce_sum(words), expected, images)
 
     def measured(self, mean: float) -> dict[str, float]:
         return {"reward": mean}
@@ -127,39 +118,6 @@ class ExpectedCider:
                 scores = [self._cider.similarity(own, each) for each in people]
                 rewards[row, place] = np.mean(scores) if scores else 0.0
         return rewards
-
-
-def contrast(
-    model: MRNN, features: tf.Tensor, ids: tf.RaggedTensor, owners: tf.Tensor
-) -> tf.Tensor:
-    """The nats that it takes to tell the image of each caption among all images of a batch.
-
-    Scores are those of the search's first stage: log P(s|I) to first order around the mean image,
-    so that a caption costs its own words only, however many images there are.
-
-    Args:
-        model: MRNN.
-        features: float [I, D].
-        ids: ragged int [S, (words)]. A caption without words is none.
-        owners: int [S]. The image of each caption.
-    """
-    there = tf.where(ids.row_lengths() > 0)[:, 0]
-    ids, owners = tf.gather(ids, there), tf.gather(owners, there)
-    count = tf.shape(owners)[0]
-    ends = tf.fill([count, 1], schema.END_ID)
-    starts = tf.fill([count, 1], schema.START_ID)
-    words = tf.concat([ids, ends], axis=1)
-    inputs = tf.concat([starts, ids], axis=1).to_tensor(schema.PAD_ID)
-    images = model.project_image(features)["multimodal"]
-    mean = tf.reduce_mean(images, axis=0)
-    kernel, bias = model.readout()
-    h = tf.gather_nd(model.word_part(inputs), tf.where(words.to_tensor() != schema.PAD_ID))
-    *_, slopes = word_expansions(kernel, bias, h, words.flat_values, mean)
-    vectors = tf.math.unsorted_segment_sum(slopes, words.value_rowids(), tf.cast(count, tf.int64))
-    scores = tf.matmul(vectors, images - mean, transpose_b=True)
-    return tf.reduce_sum(
-        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=owners, logits=scores)
-    )
 
 
 def _ended(sentence: str) -> str:

@@ -274,7 +274,7 @@ def objective_and_batches(
     }
     if config.objective == "cider":
         corpus = pipeline.captions(source.directory, source.split)
-        objective = ExpectedCider(corpus, source.vocabulary, config.candidates, config.contrast)
+        objective = ExpectedCider(corpus, source.vocabulary, config.candidates)
         images = config.batch_size // config.candidates
         return objective, pipeline.training_images(source, images, **share)
     return Likelihood(config.label_smoothing), pipeline.training_batches(
