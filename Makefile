@@ -24,7 +24,7 @@ demo: install
 		--output $(DEMO) --nometeor
 	$(RUN) -m export.task --job_dir $(DEMO)/job --output $(DEMO)/models/mrnn
 	$(RUN) -m export.index --model $(DEMO)/models/mrnn/$$(ls $(DEMO)/models/mrnn | sort -n | tail -1) \
-		--data $(DEMO)/data --output $(DEMO)/models/mrnn_index --sample 50 \
+		--data $(DEMO)/data --output $(DEMO)/models/mrnn_index \
 		--show "A red car on the street"
 
 test: install

@@ -189,7 +189,7 @@ class Maker:
             expansion = expand(self._scorer, read, self._mean)
             vectors[rows] = expansion.vectors
             mean_log_probs[rows] = expansion.log_probs.sum(axis=1)
-            marginals[rows] = log_marginals(self._scorer, read, self._sample)
+            marginals[rows] = log_marginals(self._scorer, read, expansion, self._sample)
         owners = owners or [NO_IMAGE] * len(captions)
         return Made(
             Entries(

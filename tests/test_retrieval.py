@@ -59,14 +59,17 @@ def test_sentences_are_ranked_as_by_the_full_matrix_with_every_normaliser(run, e
     everything, scores, sampled, sample = full
     read = sentences.read(run.network.model, everything.words)
     at_mean = Scorer(run.network.model).matrix(read, sample.mean(axis=0)[None])
-    expected = {"sample 11": marginal.log_mean_exp(sampled), "mean": at_mean[:, 0], "none": 0 * at_mean[:, 0]}  # fmt: skip  # noqa: E501
+    expected = {
+        "sample": marginal.log_mean_exp(sampled),
+        "mean": at_mean[:, 0],
+        "none": np.zeros(len(scores)),
+    }
     found = evaluated[0].scores
-    assert list(found)[1] == "image to text, sample 11"
+    assert list(found)[1] == "image to text, sample" and len(found) == 4
     for name, norm in expected.items():
         ranks = first_ranks(scores - norm[:, None], everything.owner)
         assert found[f"image to text, {name}"] == ranking.summary(ranks), name
-    assert found["image to text, sample 10"]["queries"] == 12
-    assert found["image to text, sample 11"]["r_5"] >= 60
+    assert found["image to text, sample"]["r_5"] >= 60
 
 
 def test_matches_are_found_among_the_sentences_of_the_nearest_images(evaluated, full):
@@ -108,6 +111,7 @@ def test_a_stopped_evaluation_goes_on(run, tiny_data, tmp_path, monkeypatch, eva
         retrieval.evaluate(*arguments)
     matrices = []
     monkeypatch.setattr(Scorer, "matrix", lambda *given: matrices.append(given))
+    monkeypatch.setattr(retrieval.marginal, "log_marginals", lambda *given: matrices.append(given))
     again, _ = retrieval.evaluate(*arguments)
     assert again.scores == evaluated[0].scores
     assert len(calls) == 5 and not matrices  # two blocks were saved, and all of the first pass
@@ -133,7 +137,7 @@ def test_the_program_ranks_and_shows(tiny_job, tiny_data, tmp_path):
     assert "text to image" in done.out and "BLEU" not in done.out
     scores = json.loads((tmp_path / "out" / "scores.json").read_text())["retrieval"]
     assert scores["text to image"]["queries"] == 21
-    assert scores["image to text, sample 5"]["queries"] == 7
+    assert scores["image to text, sample"]["queries"] == 7
     page = (tmp_path / "out" / "report.html").read_text()
     assert "R@10" in page and "percent retrieved" in page and "Sentences of an image" in page
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["report.html", "scores.json"]

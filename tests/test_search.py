@@ -20,7 +20,7 @@ def pool():
 def table(pool):
     scorer, read, images, _, mean = pool
     expansion = expand(scorer, read, mean)
-    marginals = marginal.log_marginals(scorer, read, images[:7])
+    marginals = marginal.log_marginals(scorer, read, expansion, images[:7])
     return SentenceTable(read.words, expansion.vectors, expansion.log_probs.sum(1), marginals)
 
 

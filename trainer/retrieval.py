@@ -29,7 +29,7 @@ from trainer.searches import Searches, search_some
 
 TEXT_TO_IMAGE, IMAGE_TO_TEXT = "text to image", "image to text"
 _BLOCK = 128  # sentences
-_SMALLER_SAMPLES = (10, 40, 100)
+_OWN = "own"
 _ROUNDING = 1e-3  # of a bound
 _TIE = 1e-5  # less is the rounding of two ways to one score
 _CURVE_IMAGES = 100  # nearest images whose sentences an image's are found among, for the curve
@@ -84,11 +84,11 @@ def evaluate(
     blocked = _Blocks(pool, work, hashlib.sha256(json.dumps(key).encode()).hexdigest()[:16])
 
     first = _first_pass(scorer, pool, sample, blocked)
-    normalisers = _normalisers(run, first, settings)
-    thresholds = _thresholds(pool, first["own"], normalisers)
+    normalisers = _normalisers(first, settings)
+    thresholds = _thresholds(pool, first[_OWN], normalisers)
     scores = _second_pass(scorer, pool, sample.mean(axis=0), thresholds, blocked)
     rows = blocked.rows / (np.count_nonzero(pool.words) * len(pool.images))
-    ranks = _ranks(pool, first["own"], scores, normalisers, rows)
+    ranks = _ranks(pool, first[_OWN], scores, normalisers, rows)
     blocked.remove()
     chosen = next(iter(normalisers.values()))
     return ranks, search_some(scorer, pool, sample.mean(axis=0), chosen)
@@ -121,48 +121,38 @@ class _Blocks:
 
 
 def _first_pass(scorer: Scorer, pool: Pool, sample: np.ndarray, blocked: _Blocks) -> dict:
-    """For every sentence log P by its own image, by the mean one, and by the sampled ones."""
+    """log P [S] of every sentence by its own image, and what may stand for log P(s)."""
     model, mean = scorer.model, sample.mean(axis=0)
-    null = [] if model.no_image is None else [model.null_image(1)["multimodal"].numpy()]
-    others = np.concatenate([sample, mean[np.newaxis], *null])
+    null = None if model.no_image is None else model.null_image(1)["multimodal"].numpy()
 
     def compute(rows: np.ndarray) -> dict:
         some = read(model, _trimmed(pool.words[rows]))
-        own = scorer.pairs(some, np.arange(len(rows)), pool.images, pool.owner[rows])
-        return {"own": own, "others": scorer.matrix(some, others)}
+        expansion = expand(scorer, some, mean)
+        found = {
+            _OWN: scorer.pairs(some, np.arange(len(rows)), pool.images, pool.owner[rows]),
+            marginal.SAMPLE: marginal.log_marginals(scorer, some, expansion, sample),
+            marginal.MEAN: expansion.log_probs.sum(axis=1),
+            marginal.NONE: np.zeros(len(rows)),
+        }
+        return found if null is None else found | {marginal.NULL: scorer.matrix(some, null)[:, 0]}
 
     found = blocked.run("own and sampled images", compute)
-    own = np.empty(len(pool.owner))
-    log_probs = np.empty((len(pool.owner), len(others)))
-    for rows, arrays in found:
-        own[rows], log_probs[rows] = arrays["own"], arrays["others"]
-    size = len(sample)
-    first = {"own": own, marginal.SAMPLE: log_probs[:, :size], marginal.MEAN: log_probs[:, size]}
-    return {**first, marginal.NULL: log_probs[:, -1]} if null else first
+    order = np.argsort(np.concatenate([rows for rows, _ in found]))
+    return {
+        name: np.concatenate([arrays[name] for _, arrays in found]).astype(np.float64)[order]
+        for name in found[0][1]
+    }
 
 
-def _normalisers(run: Run, first: dict, settings: Settings) -> dict[str, np.ndarray]:
+def _normalisers(first: dict[str, np.ndarray], settings: Settings) -> dict[str, np.ndarray]:
     """What each row of the table takes off log P(s|I), the chosen one first."""
-    sampled = first[marginal.SAMPLE]
-    size = sampled.shape[1]
-    found = {f"{marginal.SAMPLE} {size}": marginal.log_mean_exp(sampled)}
-    # A smaller sample is a part of the larger one, in an order that is not that of the records.
-    order = np.random.default_rng(settings.seed).permutation(size)
-    for smaller in _SMALLER_SAMPLES:
-        if smaller < size:
-            part = sampled[:, order[:smaller]]
-            found[f"{marginal.SAMPLE} {smaller}"] = marginal.log_mean_exp(part)
-    found[marginal.MEAN] = first[marginal.MEAN]
-    if marginal.NULL in first:
-        found[marginal.NULL] = first[marginal.NULL]
-    found[marginal.NONE] = np.zeros(len(sampled))
-    chosen = next((name for name in found if name.split()[0] == settings.normaliser), None)
-    if chosen is None:
+    if settings.normaliser not in first:
         raise ValueError(
             f"--normaliser {settings.normaliser}: the run was trained without a null image "
             "(--image_dropout)."
         )
-    return {chosen: found.pop(chosen), **found}
+    names = [settings.normaliser, *(n for n in marginal.NORMALISERS if n != settings.normaliser)]
+    return {name: first[name] for name in names if name in first}
 
 
 def _thresholds(

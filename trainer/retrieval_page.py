@@ -38,7 +38,7 @@ def section(ranks: Ranks, searches: Searches) -> str:
     )
     remark = (
         "Sentences are ranked by log P(s|I) &minus; log P(s); the rows differ in what stands for "
-        "log P(s): the mean over so many sampled training images, the mean image, or nothing. "
+        "log P(s): the mean over sampled training images, the mean image, or nothing. "
         "Of an image's sentences the first one found counts. The ranks are exact, and took "
         f"{ranks.rows:.1%} of the softmax rows of scoring every pair."
     )
