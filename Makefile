@@ -21,7 +21,7 @@ demo: install
 		--images_per_shard 100
 	$(RUN) -m trainer.task --data $(DEMO)/data --job_dir $(DEMO)/job --preset demo
 	$(RUN) -m trainer.evaluate --job_dir $(DEMO)/job --data $(DEMO)/data --split test \
-		--output $(DEMO) --nometeor
+		--tasks captions,rerank,retrieval --output $(DEMO) --nometeor
 	$(RUN) -m export.task --job_dir $(DEMO)/job --output $(DEMO)/models/mrnn
 	$(RUN) -m export.index --model $(DEMO)/models/mrnn/$$(ls $(DEMO)/models/mrnn | sort -n | tail -1) \
 		--data $(DEMO)/data --output $(DEMO)/models/mrnn_index \
