@@ -31,7 +31,7 @@ TEXT_TO_IMAGE, IMAGE_TO_TEXT = "text to image", "image to text"
 _BLOCK = 128  # sentences
 _OWN = "own"
 _ROUNDING = 1e-3  # of a bound
-_TIE = 1e-5  # less is the rounding of two ways to one score
+_TIE = 1e-4  # less is the rounding of two ways to one score
 _CURVE_IMAGES = 100  # nearest images whose sentences an image's are found among, for the curve
 
 
