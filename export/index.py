@@ -33,7 +33,7 @@ from export.index_parts import PART_ENDING, Images, Made, MakePart, Part
 from export.index_signatures import IndexServable, IndexSettings, index_signatures
 from mrnn_tf import batch, files, program, schema
 from mrnn_tf.retrieval.index import Entries, Header, Index
-from mrnn_tf.retrieval.marginal import SAMPLE_SIZE
+from mrnn_tf.retrieval.marginal import LIKELIEST, SAMPLE_SIZE
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.run import Run
 
@@ -254,6 +254,7 @@ def _assemble(run: Run, old: Index | None, made: list[Made], sample: np.ndarray)
         encoder=run.config.encoder["identity"],
         seed=old.header.seed if old else _SEED.value,
         split=schema.TRAIN,
+        likeliest=LIKELIEST,
         images=len(entries.ids),
         sentences=len(entries.captions),
         longest=entries.words.shape[1],

@@ -184,8 +184,7 @@ class Maker:
         vectors = np.zeros((len(words), images.shape[1]), np.float32)
         mean_log_probs, marginals = np.zeros(len(words), np.float32), np.zeros(len(words))
         for rows in sentences.blocks(words, _SENTENCES_AT_ONCE):
-            longest = np.count_nonzero(words[rows], axis=1).max()
-            read = sentences.read(self._model, words[rows, :longest])
+            read = sentences.read(self._model, words[rows])
             expansion = expand(self._scorer, read, self._mean)
             vectors[rows] = expansion.vectors
             mean_log_probs[rows] = expansion.log_probs.sum(axis=1)

@@ -26,7 +26,7 @@ def entries(images=3, owners=(0, 2, NO_IMAGE, 2), longest=3, seed=0):
 
 def index(of: Entries, model="abc"):
     header = Header(
-        model, "words", "encoder", 0, "train",
+        model, "words", "encoder", 0, "train", 100,
         len(of.ids), len(of.captions), of.words.shape[1], SIZE, 2, "0",
     )  # fmt: skip
     mean, sample = np.ones(SIZE, np.float32), np.ones((2, SIZE), np.float32)

@@ -234,7 +234,7 @@ def test_a_hundred_thousand_images_of_512(run, tmp_path):
         owners=np.array([77_777, 3], np.int32),
     )
     header = Header(
-        wide.fingerprint, "words", "features:x:12", 0, "train", count, 2, 4, 512, 10, "0"
+        wide.fingerprint, "words", "features:x:12", 0, "train", 100, count, 2, 4, 512, 10, "0"
     )
     made = Index(**vars(entries), mean=images[:10].mean(axis=0), sample=images[:10], header=header)
     made.save(str(tmp_path / "arrays"))

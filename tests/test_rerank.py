@@ -139,7 +139,7 @@ def test_lists_may_be_on_any_file_system():
         (
             [{"image_id": 1, "captions": ["a"]}, {"image_id": "1", "captions": ["a"]}],
             ["--method=mbr"],
-            "more than one list of images: 1",
+            "more than one list of 1 images, the first are 1: keep one list",
         ),
         (n_best(), ["--method=cider"], "--data is required for the method cider"),
         (n_best(), ["--method=oracle_cider"], "--references is required"),

@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import tensorflow as tf
+from tqdm import tqdm
 
 from mrnn_tf import decode, schema
 from mrnn_tf.data import pipeline
@@ -84,7 +85,9 @@ def caption_images(
         return found, chosen, n_best, decode.evidence(model, blank, chosen)
 
     captioned = []
-    for batch in network.images(source, batch_size):
+    batches = network.images(source, batch_size)
+    count = -(-source.info.splits[source.split].images // batch_size)
+    for batch in tqdm(batches, "captions", count, unit=" batches", disable=None):
         found, chosen, n_best, evidence = search(batch)
         rows = {name: _texts(run, found[name].ids[:, :1]) for name in decoding.rows}
         chosen_texts, n_best_texts = _texts(run, chosen.ids), _texts(run, n_best.ids)

@@ -245,13 +245,8 @@ def _examples(
         )
         for image in captioned
     ]
-    if "images" not in source.info.stores:
-        return tuple(examples)
     shown = {example.image_id for _, some in cards.chosen(examples) for example in some}
-    pictures = {}
-    for batch in pipeline.image_batches(dataclasses.replace(source, stores="images"), 64):
-        named = zip(batch["ids"].numpy(), batch["images"].numpy(), strict=True)
-        pictures |= {name.decode(): data for name, data in named if name.decode() in shown}
+    pictures = pipeline.pictures(source, shown)
     return tuple(dataclasses.replace(e, image=pictures.get(e.image_id)) for e in examples)
 
 

@@ -33,7 +33,7 @@ import tensorflow as tf
 from absl import flags, logging
 
 from mrnn_tf import files, program, schema
-from mrnn_tf.data import records
+from mrnn_tf.data import pipeline, records
 from mrnn_tf.metrics import coco, nbest
 from mrnn_tf.metrics.coco import ImageId
 from mrnn_tf.metrics.nbest import NBest
@@ -66,6 +66,13 @@ _TUNE = flags.DEFINE_bool("tune", False, "Cross-validate k and m on the split.")
 
 
 def main(_: list[str]) -> None:
+    if _DATA.value is None:
+        return _rerank()
+    with records.naming_corruption(_DATA.value):
+        return _rerank()
+
+
+def _rerank() -> None:
     for flag in (_HYPOTHESES, _OUTPUT):
         if flag.value is None:
             raise ValueError(f"--{flag.name} is required (--help shows an example).")
@@ -109,7 +116,9 @@ def _compare(method: str, n_best: dict[ImageId, NBest]) -> dict[ImageId, Compare
     run = Run.load(_JOB_DIR.value)
     source = run.source(_DATA.value, _SPLIT.value)
     place = f"the split {_SPLIT.value} of {_DATA.value}"
-    _check_images(n_best, [image for image, _ in _captions(_DATA.value, _SPLIT.value)], place)
+    _check_images(
+        n_best, [image for image, _ in pipeline.captions_by_id(_DATA.value, _SPLIT.value)], place
+    )
     training = Neighbourhood(run, _REFERENCE_DATA.value or _DATA.value, _FEATURES.value)
     k = max(_K.value, *tuning.KS) if _TUNE.value else _K.value
     if (there := len(training.corpus.images) - 1) < k:
@@ -123,7 +132,7 @@ def _oracle(n_best: dict[ImageId, NBest]) -> Oracle:
         place, references = _REFERENCES.value, coco.read_references(_REFERENCES.value)
     elif _DATA.value:
         place = f"the split {_SPLIT.value} of {_DATA.value}"
-        references = dict(_captions(_DATA.value, _SPLIT.value))
+        references = dict(pipeline.captions_by_id(_DATA.value, _SPLIT.value))
     else:
         raise ValueError("--references is required (or --data), to know what people say.")
     _check_images(n_best, references, place)
@@ -167,17 +176,6 @@ def _check_images(n_best: dict[ImageId, NBest], known, place: str) -> None:
         logging.warning(
             "%d images of %s have no hypotheses: left out.", len(known) - len(n_best), place
         )
-
-
-def _captions(data: str, split: str):
-    info = records.DatasetInfo.load(data)
-    source = tf.data.TFRecordDataset(info.shards(data, split)).batch(64)
-    with records.naming_corruption(data):
-        for serialized in source:
-            parsed = records.parse(serialized, info, stores=())
-            texts = parsed[schema.CAPTION_TEXT].to_list()
-            for image_id, some in zip(parsed[schema.IMAGE_ID].numpy(), texts, strict=True):
-                yield image_id.decode(), [text.decode(errors="replace") for text in some]
 
 
 if __name__ == "__main__":

@@ -158,7 +158,7 @@ def _ranks(
         ]
         told = {image_id: f"CIDEr {gains[image_id]:+.2f}" for image_id in changed}
     shown = list(dict.fromkeys(changed))[: 3 * _OF_A_KIND]
-    pictures = _pictures(source, set(shown))
+    pictures = pipeline.pictures(source, set(shown))
     return [
         ranks.Ranks(
             image_id,
@@ -170,16 +170,6 @@ def _ranks(
         )
         for image_id in shown
     ]
-
-
-def _pictures(source: pipeline.Source, wanted: set[str]) -> dict[str, bytes]:
-    if "images" not in source.info.stores or not wanted:
-        return {}
-    pictures = {}
-    for batch in pipeline.image_batches(dataclasses.replace(source, stores="images"), 64):
-        named = zip(batch["ids"].numpy(), batch["images"].numpy(), strict=True)
-        pictures |= {name.decode(): data for name, data in named if name.decode() in wanted}
-    return pictures
 
 
 def _table(rows: Mapping[str, Mapping[str, float]], facts: str) -> str:

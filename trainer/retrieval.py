@@ -85,10 +85,11 @@ def evaluate(
 
     first = _first_pass(scorer, pool, sample, blocked)
     normalisers = _normalisers(first, settings)
-    thresholds = _thresholds(pool, first[_OWN], normalisers)
+    near = _near(pool)
+    thresholds = _thresholds(pool, first[_OWN], normalisers, near)
     scores = _second_pass(scorer, pool, sample.mean(axis=0), thresholds, blocked)
     rows = blocked.rows / (np.count_nonzero(pool.words) * len(pool.images))
-    ranks = _ranks(pool, first[_OWN], scores, normalisers, rows)
+    ranks = _ranks(pool, first[_OWN], scores, normalisers, near, rows)
     blocked.remove()
     chosen = next(iter(normalisers.values()))
     return ranks, search_some(scorer, pool, sample.mean(axis=0), chosen)
@@ -126,7 +127,7 @@ def _first_pass(scorer: Scorer, pool: Pool, sample: np.ndarray, blocked: _Blocks
     null = None if model.no_image is None else model.null_image(1)["multimodal"].numpy()
 
     def compute(rows: np.ndarray) -> dict:
-        some = read(model, _trimmed(pool.words[rows]))
+        some = read(model, pool.words[rows])
         expansion = expand(scorer, some, mean)
         found = {
             _OWN: scorer.pairs(some, np.arange(len(rows)), pool.images, pool.owner[rows]),
@@ -156,7 +157,7 @@ def _normalisers(first: dict[str, np.ndarray], settings: Settings) -> dict[str, 
 
 
 def _thresholds(
-    pool: Pool, own: np.ndarray, normalisers: dict[str, np.ndarray]
+    pool: Pool, own: np.ndarray, normalisers: dict[str, np.ndarray], near: np.ndarray
 ) -> Callable[[np.ndarray], np.ndarray]:
     """How much log P [rows, I] a pair needs to matter to any rank."""
     image_count = len(pool.images)
@@ -164,7 +165,6 @@ def _thresholds(
             for name, norm in normalisers.items()}  # fmt: skip
     chosen = next(iter(normalisers))
     worst = _per_image(np.minimum, own - normalisers[chosen], pool.owner, image_count, np.inf)
-    near = _near(pool)
 
     def of(rows: np.ndarray) -> np.ndarray:
         least = np.repeat(own[rows][:, np.newaxis], image_count, axis=1)
@@ -199,7 +199,7 @@ def _second_pass(
 
     def compute(rows: np.ndarray) -> dict:
         before = scorer.rows
-        some = read(scorer.model, _trimmed(pool.words[rows]))
+        some = read(scorer.model, pool.words[rows])
         expansion = expand(scorer, some, mean)
         found = exact.at_least(scorer, some, expansion, pool.images, thresholds(rows))
         return {"log_probs": found, "rows": scorer.rows - before}
@@ -216,6 +216,7 @@ def _ranks(
     own: np.ndarray,
     scores: np.ndarray,
     normalisers: dict[str, np.ndarray],
+    near: np.ndarray,
     rows: float,
 ) -> Ranks:
     sentence = np.arange(len(own))
@@ -233,21 +234,20 @@ def _ranks(
         TEXT_TO_IMAGE: ranking.match_curve(
             of_sentences[:, np.newaxis], [len(pool.images)] * len(own)
         ),
-        IMAGE_TO_TEXT: _near_curve(pool, own, scores, normalisers[chosen], asked),
+        IMAGE_TO_TEXT: _near_curve(pool, scores - normalisers[chosen][:, np.newaxis], near, asked),
     }
     return Ranks(table, curves, rows)
 
 
 def _near_curve(
-    pool: Pool, own: np.ndarray, scores: np.ndarray, norm: np.ndarray, asked: np.ndarray
+    pool: Pool, normalised: np.ndarray, near: np.ndarray, asked: np.ndarray
 ) -> list[tuple[float, float]]:
     """Matches among the sentences of the nearest images, the protocol of IAPR TC-12."""
-    near, ranks, counts = _near(pool), [], []
-    normalised, own = scores - norm[:, np.newaxis], own - norm
+    ranks, counts = [], []
     for image in asked:
         listed = near[image, pool.owner]
         others = normalised[listed, image]
-        mine = own[pool.owner == image]
+        mine = normalised[pool.owner == image, image]
         ranks.append(1 + (others > mine[:, np.newaxis] + _TIE).sum(axis=1))
         counts.append(int(listed.sum()))
     return ranking.match_curve(ranks, counts)
@@ -257,8 +257,3 @@ def _per_image(reduce, values, owner, count: int, empty: float) -> np.ndarray:
     found = np.full(count, empty)
     reduce.at(found, owner, values)
     return found
-
-
-def _trimmed(words: np.ndarray) -> np.ndarray:
-    """Sentences without the padding that none of them needs."""
-    return words[:, : np.count_nonzero(words, axis=1).max(initial=1)]

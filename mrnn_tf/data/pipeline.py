@@ -7,7 +7,7 @@ features stand once per caption, never per word. With images instead of features
 """
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import tensorflow as tf
 
@@ -140,11 +140,28 @@ def image_batches(source: Source, batch_size: int) -> tf.data.Dataset:
 
 def captions(directory: str, split: str) -> Iterator[list[str]]:
     """The raw captions of every image of a split."""
+    return (texts for _, texts in captions_by_id(directory, split))
+
+
+def captions_by_id(directory: str, split: str) -> Iterator[tuple[str, list[str]]]:
+    """The id and the raw captions of every image of a split."""
     info = records.DatasetInfo.load(directory)
     dataset = tf.data.TFRecordDataset(info.shards(directory, split)).batch(_RECORDS_AT_ONCE)
     for serialized in dataset:
-        for texts in records.parse(serialized, info, stores=())[schema.CAPTION_TEXT].to_list():
-            yield [text.decode(errors="replace") for text in texts]
+        parsed = records.parse(serialized, info, stores=())
+        texts = parsed[schema.CAPTION_TEXT].to_list()
+        for image_id, some in zip(parsed[schema.IMAGE_ID].numpy(), texts, strict=True):
+            yield image_id.decode(), [text.decode(errors="replace") for text in some]
+
+
+def pictures(source: Source, wanted: Collection[str]) -> dict[str, bytes]:
+    """The encoded images with some ids; none where the records hold no images."""
+    found = {}
+    if wanted and "images" in source.info.stores:
+        for batch in image_batches(dataclasses.replace(source, stores="images"), _RECORDS_AT_ONCE):
+            named = zip(batch["ids"].numpy(), batch["images"].numpy(), strict=True)
+            found |= {name.decode(): data for name, data in named if name.decode() in wanted}
+    return found
 
 
 def count_long(source: Source, max_words: int) -> int:

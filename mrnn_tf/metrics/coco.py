@@ -7,14 +7,15 @@ kept as it is; 1 and "1" are the same image.
 
 import itertools
 import json
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
 from mrnn_tf.files import write_json
 
 ImageId = int | str
+T = TypeVar("T")
 
 _REFERENCES_WANTED = (
     'COCO captions are wanted, {"images": [{"id": 1}, ...], '
@@ -62,19 +63,24 @@ def read_results(path: str) -> dict[ImageId, str]:
         raise ValueError(f"{path} holds {_describe(content)}: {_RESULTS_WANTED}.")
     if not content:
         raise ValueError(f"{path} holds no results: there is nothing to score.")
-    results, seen, twice = {}, set(), []
-    for index, result in enumerate(content):
-        image_id, caption = _captioned(result, f"{path}: [{index}]")
+    pairs = (_captioned(each, f"{path}: [{index}]") for index, each in enumerate(content))
+    return once_each(path, "caption", pairs)
+
+
+def once_each(path: str, what: str, pairs: Iterable[tuple[ImageId, T]]) -> dict[ImageId, T]:
+    """What a file says of every image; refuses one that comes twice."""
+    found, seen, twice = {}, set(), []
+    for image_id, value in pairs:
         if str(image_id) in seen:
             twice.append(image_id)
         seen.add(str(image_id))
-        results[image_id] = caption
+        found[image_id] = value
     if twice:
         raise ValueError(
-            f"{path} has more than one caption of {len(set(map(str, twice)))} images, the first "
-            f"are {first_few(twice)}: keep one caption an image."
+            f"{path} has more than one {what} of {len(set(map(str, twice)))} images, the first "
+            f"are {first_few(twice)}: keep one {what} an image."
         )
-    return results
+    return found
 
 
 def write_references(path: str, references: Mapping[ImageId, Sequence[str]]) -> None:

@@ -7,7 +7,7 @@ they are; 1 and "1" are the same image.
 import dataclasses
 from typing import Any
 
-from mrnn_tf.metrics.coco import ImageId, first_few, read_json
+from mrnn_tf.metrics.coco import ImageId, once_each, read_json
 
 _WANTED = (
     'n-best lists are wanted, [{"image_id": 1, "captions": ["a dog runs", ...], "log_probs": '
@@ -30,16 +30,8 @@ def read_n_best(path: str) -> dict[ImageId, NBest]:
         raise ValueError(f"{path} holds no list: {_WANTED}.")
     if not content:
         raise ValueError(f"{path} holds no images: there is nothing to rerank.")
-    images, seen, twice = {}, set(), []
-    for index, entry in enumerate(content):
-        image_id, n_best = _entry(entry, f"{path}: [{index}]")
-        if str(image_id) in seen:
-            twice.append(image_id)
-        seen.add(str(image_id))
-        images[image_id] = n_best
-    if twice:
-        raise ValueError(f"{path} has more than one list of images: {first_few(twice)}.")
-    return images
+    pairs = (_entry(each, f"{path}: [{index}]") for index, each in enumerate(content))
+    return once_each(path, "list", pairs)
 
 
 def _entry(entry: Any, place: str) -> tuple[ImageId, NBest]:

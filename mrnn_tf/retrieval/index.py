@@ -149,6 +149,7 @@ class Header:
         vocabulary: str. The fingerprint of its vocabulary.
         encoder: str. The identity of the encoder whose features it takes.
         seed: int, split: str. How the images of P(s) were sampled.
+        likeliest: int. How many of them a sentence was scored by.
         images: int, sentences: int, longest: int, size: int, sample: int. I, S, T, M and the
             number of sampled images.
         tool_version: str.
@@ -159,6 +160,7 @@ class Header:
     encoder: str
     seed: int
     split: str
+    likeliest: int
     images: int
     sentences: int
     longest: int

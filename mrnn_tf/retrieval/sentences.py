@@ -57,8 +57,12 @@ def pad(ids: Sequence[Sequence[int]]) -> np.ndarray:
 
 
 def read(model: MRNN, words: np.ndarray) -> Sentences:
-    """Reads padded sentences [S, T] that end with the end sign, as `pad` makes them."""
+    """Reads padded sentences [S, T] that end with the end sign, as `pad` makes them.
+
+    Padding that none of them needs is left out.
+    """
     check_searchable(model)
+    words = words[:, : np.count_nonzero(words, axis=1).max(initial=1)]
     starts = np.full((len(words), 1), schema.START_ID, np.int32)
     inputs = np.concatenate([starts, words[:, :-1]], axis=1)
     parts = [np.zeros((0, words.shape[1], model.multimodal_size), np.float32)]
