@@ -73,6 +73,10 @@ def evaluate(
         work: str. Folder for the blocks; it is removed in the end.
     """
     scorer = Scorer(run.network.model)
+    if settings.normaliser == marginal.NULL and scorer.model.no_image is None:
+        raise ValueError(
+            "--normaliser null: the run was trained without a null image (--image_dropout)."
+        )
     pool = load(run, scorer, source, settings.images)
     if not len(pool.owner):
         raise ValueError(f"The split {source.split!r} holds no captions: nothing can be ranked.")
@@ -147,11 +151,6 @@ def _first_pass(scorer: Scorer, pool: Pool, sample: np.ndarray, blocked: _Blocks
 
 def _normalisers(first: dict[str, np.ndarray], settings: Settings) -> dict[str, np.ndarray]:
     """What each row of the table takes off log P(s|I), the chosen one first."""
-    if settings.normaliser not in first:
-        raise ValueError(
-            f"--normaliser {settings.normaliser}: the run was trained without a null image "
-            "(--image_dropout)."
-        )
     names = [settings.normaliser, *(n for n in marginal.NORMALISERS if n != settings.normaliser)]
     return {name: first[name] for name in names if name in first}
 

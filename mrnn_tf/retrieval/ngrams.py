@@ -102,19 +102,19 @@ class Corpus:
         begins, sizes = self.images[images], self.images[images + 1] - self.images[images]
         return np.repeat(begins - np.cumsum(sizes) + sizes, sizes) + np.arange(sizes.sum())
 
-    def counts_of(self, nodes: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """How often some captions have some n-grams: float [captions, n-grams]."""
-        dense = np.zeros((len(nodes), len(rows)))  # an n-gram's counts are together in memory
+    def counts_of(self, nodes: np.ndarray, rows: np.ndarray) -> scipy.sparse.csr_array:
+        """How often some captions have some n-grams: sparse float [captions, n-grams]."""
+        chosen = self.counts[rows]
         known = np.flatnonzero(nodes != UNKNOWN)
-        if len(known):
-            known = known[np.argsort(nodes[known])]
-            chosen = self.counts[rows]
-            wanted = nodes[known].astype(chosen.indices.dtype)
-            at = np.minimum(np.searchsorted(wanted, chosen.indices), len(wanted) - 1)
-            hit = np.flatnonzero(wanted[at] == chosen.indices)
-            row = np.repeat(np.arange(len(rows)), np.diff(chosen.indptr))
-            dense[known[at[hit]], row[hit]] = chosen.data[hit]
-        return dense.T
+        known = known[np.argsort(nodes[known])]
+        is_wanted = np.zeros(self.counts.shape[1], bool)
+        is_wanted[nodes[known]] = True
+        hit = np.flatnonzero(is_wanted[chosen.indices])
+        columns = known[np.searchsorted(nodes[known], chosen.indices[hit])]
+        return scipy.sparse.csr_array(
+            (chosen.data[hit].astype(float), columns, np.searchsorted(hit, chosen.indptr)),
+            (len(rows), len(nodes)),
+        )
 
     @functools.cached_property
     def orders(self) -> np.ndarray:

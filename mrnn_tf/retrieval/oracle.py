@@ -56,7 +56,7 @@ class Oracle:
 
 def _bleu_counts(corpus: Corpus, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
     """Words, words of the closest reference, n-grams and those found: [N, 2 + 4 + 4]."""
-    most = corpus.counts_of(sentences.nodes, rows).max(axis=0)
+    most = corpus.counts_of(sentences.nodes, rows).toarray().max(axis=0)
     found = np.minimum(sentences.counts, most)
     found = [found[:, sentences.orders == n + 1].sum(axis=1) for n in range(ORDERS)]
     guessed = [np.maximum(sentences.lengths - n, 0) for n in range(ORDERS)]

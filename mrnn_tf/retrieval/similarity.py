@@ -8,9 +8,9 @@ array([[0.48888889, 0.25      ]])
 """
 
 import functools
-import itertools
 
 import numpy as np
+import scipy.sparse
 
 from mrnn_tf.retrieval.ngrams import ORDERS, Corpus, Sentences
 
@@ -37,10 +37,11 @@ class Bleu:
 
     def to_each_other(self, sentences: Sentences) -> np.ndarray:
         """The similarity of every sentence to every one: [sentences, sentences]."""
-        return self._of_counts(sentences, sentences.counts, sentences.lengths)
+        counts = scipy.sparse.csr_array(sentences.counts)
+        return self._of_counts(sentences, counts, sentences.lengths)
 
     def _of_counts(
-        self, sentences: Sentences, counts: np.ndarray, lengths: np.ndarray
+        self, sentences: Sentences, counts: scipy.sparse.csr_array, lengths: np.ndarray
     ) -> np.ndarray:
         totals = _totals(sentences.lengths)[:, :, np.newaxis] + _totals(lengths)[:, np.newaxis]
         f1 = 2 * _shared(sentences, counts) / np.maximum(totals, 1)
@@ -75,7 +76,8 @@ class Cider:
     def to_each_other(self, sentences: Sentences) -> np.ndarray:
         """The similarity of every sentence to every one: [sentences, sentences]."""
         norms = self._own_norms(sentences)
-        return self._of_counts(sentences, sentences.counts, sentences.lengths, norms)
+        counts = scipy.sparse.csr_array(sentences.counts)
+        return self._of_counts(sentences, counts, sentences.lengths, norms)
 
     @functools.cached_property
     def weights(self) -> np.ndarray:
@@ -95,7 +97,11 @@ class Cider:
         return np.sqrt([squares[:, sentences.orders == n + 1].sum(axis=1) for n in range(ORDERS)])
 
     def _of_counts(
-        self, sentences: Sentences, counts: np.ndarray, lengths: np.ndarray, norms: np.ndarray
+        self,
+        sentences: Sentences,
+        counts: scipy.sparse.csr_array,
+        lengths: np.ndarray,
+        norms: np.ndarray,
     ) -> np.ndarray:
         shared = _shared(sentences, counts, np.square(self.weights[sentences.nodes]))
         both = self._own_norms(sentences)[:, :, np.newaxis] * norms[:, np.newaxis]
@@ -115,7 +121,7 @@ def _totals(lengths: np.ndarray) -> np.ndarray:
 
 
 def _shared(
-    sentences: Sentences, counts: np.ndarray, weights: np.ndarray | None = None
+    sentences: Sentences, counts: scipy.sparse.csr_array, weights: np.ndarray | None = None
 ) -> np.ndarray:
     """What captions share with sentences, by the order of n-grams: [4, S, C].
 
@@ -124,20 +130,17 @@ def _shared(
 
     Args:
         sentences: `Sentences`, [S, U].
-        counts: float [C, U], of the captions.
+        counts: sparse float [C, U], of the captions.
         weights: float [U], of the n-grams.
     """
-    # Every occurrence is a column of its own: the smaller of two counts is then a product.
-    most = sentences.counts.max(axis=0, initial=0).astype(int)
-    columns = np.repeat(np.arange(len(most)), most)
-    occurrence = np.arange(len(columns)) - np.repeat(np.cumsum(most) - most, most)
-    own = (sentences.counts[:, columns] > occurrence).astype(float)
-    theirs = counts.T[columns]
-    there = theirs > occurrence[:, np.newaxis]
-    if weights is None:
-        theirs = there.astype(float)
-    else:
-        own *= weights[columns]
-        theirs *= there
-    ends = np.searchsorted(sentences.orders[columns], np.arange(1, ORDERS + 2))
-    return np.stack([own[:, a:b] @ theirs[a:b] for a, b in itertools.pairwise(ends)])
+    orders = sentences.orders[:, np.newaxis] == np.arange(1, ORDERS + 1)
+    shared = np.zeros((counts.shape[0], ORDERS * len(sentences.counts)))
+    # The smaller of two counts is a sum of products: both have a first occurrence, a second, ...
+    for occurrence in range(int(sentences.counts.max(initial=0))):
+        own = (sentences.counts > occurrence) * (1.0 if weights is None else weights)
+        there = counts.data > occurrence
+        theirs = there.astype(float) if weights is None else there * counts.data
+        theirs = scipy.sparse.csr_array((theirs, counts.indices, counts.indptr), counts.shape)
+        by_order = orders[:, :, np.newaxis] * own.T[:, np.newaxis]
+        shared += theirs @ by_order.reshape(len(orders), -1)
+    return shared.T.reshape(ORDERS, len(sentences.counts), counts.shape[0])
