@@ -68,7 +68,7 @@ def test_the_rows_are_those_of_the_paper_s_table(reranked):
 def test_the_section_has_the_table_and_the_ranks(reranked):
     assert reranked.heading == "Consensus reranking"
     for row, values in reranked.rows.items():
-        cells = re.search(rf"<th>{row}</th>(.*?)</tr>", reranked.section)[1]
+        cells = re.search(rf"<span>{row}</span>(.*?)</tr>", reranked.section)[1]
         assert f"{values['cider']:.3f}".removeprefix("0") in cells
     assert "m-RNN-shared-NNref-CIDEr" in reranked.section
     assert reranked.section.count("<svg") == reranked.section.count("data:image/jpeg") == 6

@@ -30,10 +30,8 @@ def show(images: Iterable[Ranks]) -> str:
 def _figure(image: Ranks) -> str:
     label = " ".join(filter(None, (image.image_id, image.told)))
     return (
-        '<figure style="display:flex;flex-wrap:wrap;gap:1rem;align-items:center;margin:1.5rem 0">'
-        f'<div style="flex:0 1 14rem">{cards.picture(image.image_id, image.image)}'
-        f'<figcaption class="meta">{html.escape(label)}</figcaption></div>'
-        f'<div style="flex:1 1 32rem;min-width:0">{_slopes(image)}</div></figure>'
+        f'<figure class="ranks"><div>{cards.picture(image.image_id, image.image)}'
+        f'<figcaption class="meta">{html.escape(label)}</figcaption></div>{_slopes(image)}</figure>'
     )
 
 

@@ -5,7 +5,7 @@ import html
 from collections.abc import Iterable
 from pathlib import Path
 
-from trainer import cards, plots
+from trainer import cards, plots, tables
 from trainer.cards import Example
 
 # The metrics of the paper's tables, in their order.
@@ -109,14 +109,17 @@ def _scores(report: Report) -> str:
         return ""
     dataset = report.facts.get("dataset", "")
     place = ", ".join(filter(None, (dataset, report.facts.get("split"))))
-    ours = "".join(_row("own", name, place, _COLUMNS, row) for name, row in report.scores.items())
+    ours = "".join(
+        tables.row("own", name, _cells(_COLUMNS, row), place) for name, row in report.scores.items()
+    )
     same = [row for row in _PAPER if _plain(dataset) and _plain(dataset) in _plain(row[0])]
     theirs = ""
     for row in [*same, *(row for row in _PAPER if row not in same)]:
         name, conditions, values = row
         given = zip(_COLUMNS, values.split(), strict=False)
         given = {metric: value for metric, value in given if value != "-"}
-        theirs += _row("same" if row in same else "other", name, conditions, _COLUMNS, given)
+        kind = "same" if row in same else "other"
+        theirs += tables.row(kind, name, _cells(_COLUMNS, given), conditions)
     remark = (
         "The paper's rows on the same dataset come first. Image features, split and decoding are "
         "those named in the row, not this run's."
@@ -124,9 +127,7 @@ def _scores(report: Report) -> str:
         else f"No row of the paper is about {html.escape(dataset) or 'this dataset'}: they are its "
         "results on other data with other image features, and no comparison."
     )
-    parts = f"""<tbody class="ours"><tr><th colspan="9">This run</th></tr>{ours}</tbody>
-<tbody><tr><th colspan="9">The paper (Mao et al. 2015)</th></tr>{theirs}</tbody>"""
-    table = _table(_COLUMNS.values(), parts)
+    table = tables.table(list(_COLUMNS.values()), [("This run", ours), (tables.PAPER, theirs)])
     return f'{table}<p class="remark">{remark}</p>{_further_scores(report.scores)}'
 
 
@@ -134,37 +135,25 @@ def _further_scores(scores: dict[str, dict[str, float]]) -> str:
     """The metrics that the paper has no column for."""
     metrics = list(dict.fromkeys(m for row in scores.values() for m in row if m not in _COLUMNS))
     rows = "".join(
-        _row("own", name, "", metrics, row)
+        tables.row("own", name, _cells(metrics, row))
         for name, row in scores.items()
         if any(metric in row for metric in metrics)
     )
-    headings = [html.escape(metric.replace("_", " ")) for metric in metrics]
-    return _table(headings, f"<tbody>{rows}</tbody>") if rows else ""
+    headings = [metric.replace("_", " ") for metric in metrics]
+    return tables.table(headings, [("", rows)]) if rows else ""
 
 
-def _table(headings: Iterable[str], bodies: str) -> str:
-    heads = "".join(f"<th>{heading}</th>" for heading in headings)
-    return (
-        f'<div class="wide"><table class="scores"><thead><tr><th></th>{heads}</tr></thead>'
-        f"{bodies}</table></div>"
-    )
+def _cells(metrics: Iterable[str], row: dict) -> list[str | None]:
+    return [_number(metric, row[metric]) if metric in row else None for metric in metrics]
 
 
-def _row(kind: str, name: str, place: str, metrics: Iterable[str], row: dict) -> str:
-    cells = "".join(f"<td>{_number(metric, row.get(metric))}</td>" for metric in metrics)
-    label = f"<span>{html.escape(name)}</span> <small>{html.escape(place)}</small>"
-    return f'<tr class="{kind}"><th>{label}</th>{cells}</tr>'
-
-
-def _number(metric: str, value: float | str | None) -> str:
-    if value is None:
-        return "&ndash;"
+def _number(metric: str, value: float | str) -> str:
     if isinstance(value, str):  # as the paper prints it
         return value
     if metric == "perplexity":
         return f"{value:,.2f}"
     if metric in _COLUMNS:
-        return f"{value:.3f}".removeprefix("0")
+        return tables.share(value)
     return f"{value:,.3f}".rstrip("0").rstrip(".")
 
 

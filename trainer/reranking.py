@@ -1,7 +1,6 @@
 """What reranking makes of the n-best lists of an evaluation: a table and a figure."""
 
 import dataclasses
-import html
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -12,7 +11,7 @@ from mrnn_tf.metrics.nbest import NBest
 from mrnn_tf.retrieval.consensus import Compared, order
 from mrnn_tf.retrieval.oracle import Oracle
 from mrnn_tf.run import Run
-from trainer import methods, ranks
+from trainer import methods, ranks, tables
 from trainer.captioning import Captioned
 from trainer.methods import Settings
 from trainer.neighbourhood import FEATURES, Neighbourhood
@@ -176,30 +175,23 @@ def _table(rows: Mapping[str, Mapping[str, float]], facts: str) -> str:
     if not rows:
         return ""
     ours = "".join(
-        _row(name, [f"{values[key]:.3f}" if key in values else "" for key in _COLUMNS])
-        for name, values in rows.items()
+        tables.row(
+            "own", name, [tables.share(row[key]) if key in row else None for key in _COLUMNS]
+        )
+        for name, row in rows.items()
     )
-    theirs = "".join(_row(name, values.split()) for name, values in _PAPER)
-    heads = "".join(f"<th>{name}</th>" for name in _COLUMNS.values())
-    wide = len(_COLUMNS) + 1
-    return (
-        f'<table class="scores"><thead><tr><th></th>{heads}</tr></thead>'
-        f'<tbody><tr><th colspan="{wide}">This run, {html.escape(facts)}</th></tr>{ours}</tbody>'
-        f'<tbody><tr><th colspan="{wide}">The paper, MS COCO val: other data and features</th></tr>'
-        f"{theirs}</tbody></table>"
+    theirs = "".join(
+        tables.row("other", name, values.split(), "MS COCO val") for name, values in _PAPER
     )
-
-
-def _row(name: str, cells: Sequence[str]) -> str:
-    values = "".join(f"<td>{cell.removeprefix('0') or '&ndash;'}</td>" for cell in cells)
-    return f"<tr><th>{html.escape(name)}</th>{values}</tr>"
+    groups = [(f"This run, {facts}", ours), (tables.PAPER, theirs)]
+    return tables.table(list(_COLUMNS.values()), groups)
 
 
 def _explained(figure: str) -> str:
     if not figure:
         return ""
     return (
-        '<p style="margin-top:2rem">The rank of the hypotheses before and after reranking by the '
+        '<p class="remark">The rank of the hypotheses before and after reranking by the '
         "captions of near training images (CIDEr), with their consensus: images that gain most by "
         f"it, images that change little, and images that lose most.</p>{figure}"
     )

@@ -3,7 +3,7 @@
 import html
 from collections.abc import Iterable
 
-from trainer import plots
+from trainer import plots, tables
 from trainer.retrieval import IMAGE_TO_TEXT, TEXT_TO_IMAGE, Ranks
 from trainer.searches import Search, Searches
 
@@ -22,20 +22,17 @@ _PAPER = (
 def section(ranks: Ranks, searches: Searches) -> str:
     """The HTML of the section."""
     ours = "".join(
-        _row("own", name, f"{row['queries']:,} queries", [f"{row[key]:.1f}" for key in _COLUMNS])
+        tables.row(
+            "own", name, [f"{row[key]:.1f}" for key in _COLUMNS], f"{row['queries']:,} queries"
+        )
         for name, row in ranks.scores.items()
     )
     theirs = "".join(
-        _row("other", direction, name, values.split())
+        tables.row("other", direction, values.split(), name)
         for direction, place in ((TEXT_TO_IMAGE, 2), (IMAGE_TO_TEXT, 1))
         for name, values in ((row[0], row[place]) for row in _PAPER)
     )
-    heads = "".join(f"<th>{heading}</th>" for heading in _COLUMNS.values())
-    table = (
-        f'<table class="scores"><thead><tr><th></th>{heads}</tr></thead>'
-        f'<tbody class="ours"><tr><th colspan="5">This run</th></tr>{ours}</tbody>'
-        f'<tbody><tr><th colspan="5">The paper (Mao et al. 2015)</th></tr>{theirs}</tbody></table>'
-    )
+    table = tables.table(list(_COLUMNS.values()), [("This run", ours), (tables.PAPER, theirs)])
     remark = (
         "Sentences are ranked by log P(s|I) &minus; log P(s); the rows differ in what stands for "
         "log P(s): the mean over sampled training images, the mean image, or nothing. "
@@ -57,12 +54,6 @@ def section(ranks: Ranks, searches: Searches) -> str:
         f"{_searches('Images of a sentence', searches.images)}"
         f"{_searches('Sentences of an image', searches.sentences)}"
     )
-
-
-def _row(kind: str, name: str, place: str, values: Iterable[str]) -> str:
-    label = f"<span>{html.escape(name)}</span> <small>{html.escape(place)}</small>"
-    cells = "".join(f"<td>{value}</td>" for value in values)
-    return f'<tr class="{kind}"><th>{label}</th>{cells}</tr>'
 
 
 def _searches(heading: str, searches: Iterable[Search]) -> str:
