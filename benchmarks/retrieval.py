@@ -111,13 +111,12 @@ def _search(scorer: Scorer, words: np.ndarray, chosen: np.ndarray, images, mean)
         f"as fast; exact {pairs / exact:.1f} times, with {share:.3f} of the softmax rows and "
         f"{np.mean(found.rows == expected):.1%} of the ten the same"
     )
-    count = max(len(queries), _RECALL_QUERIES.value * 1000 // max(1000, len(images)))
-    many = words[chosen[:count]]
+    many = words[chosen[: _RECALL_QUERIES.value]]
     best = search_images(scorer, many, images, mean, _K, None).rows
     for shortlist in (50, 100, SHORTLIST, 2 * SHORTLIST):
         listed = search_images(scorer, many, images, mean, _K, shortlist).rows
         recall = np.mean([len({*a} & {*b}) / _K for a, b in zip(best, listed, strict=True)])
-        print(f"  {recall:.1%} of the exact ten in a shortlist of {shortlist}, {count} queries")
+        print(f"  {recall:.1%} of the exact ten in a shortlist of {shortlist}, {len(many)} queries")
 
 
 def _resampled(scorer: Scorer, features: np.ndarray, count: int) -> np.ndarray:
