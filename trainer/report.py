@@ -8,14 +8,7 @@ from pathlib import Path
 from trainer import cards, plots, tables
 from trainer.cards import Example
 
-# The metrics of the paper's tables, in their order.
-_COLUMNS = {
-    "perplexity": "Perplexity",
-    **{f"bleu_{n}": f"BLEU-{n}" for n in range(1, 5)},
-    "cider": "CIDEr",
-    "rouge_l": "ROUGE-L",
-    "meteor": "METEOR",
-}
+_COLUMNS = {"perplexity": "Perplexity", **tables.METRICS}
 _KEY_FIGURES = ("bleu_4", "cider", "rouge_l", "meteor", "perplexity")
 
 # The paper's own models: dataset, model and conditions, and the columns as far as they are given.

@@ -25,12 +25,6 @@ ROWS = {
     methods.COMBINED: "combined",
 }
 _SHOWN = "cider"  # the method of the figure, as in the paper
-_COLUMNS = {
-    **{f"bleu_{n}": f"B{n}" for n in range(1, 5)},
-    "cider": "CIDEr",
-    "rouge_l": "ROUGE_L",
-    "meteor": "METEOR",
-}
 _PAPER = (
     ("m-RNN-shared", ".686 .511 .375 .280 .842 .500 .228"),
     ("m-RNN-shared-NNref-BLEU", ".718 .550 .409 .305 .909 .519 .235"),
@@ -176,7 +170,7 @@ def _table(rows: Mapping[str, Mapping[str, float]], facts: str) -> str:
         return ""
     ours = "".join(
         tables.row(
-            "own", name, [tables.share(row[key]) if key in row else None for key in _COLUMNS]
+            "own", name, [tables.share(row[key]) if key in row else None for key in tables.METRICS]
         )
         for name, row in rows.items()
     )
@@ -184,7 +178,7 @@ def _table(rows: Mapping[str, Mapping[str, float]], facts: str) -> str:
         tables.row("other", name, values.split(), "MS COCO val") for name, values in _PAPER
     )
     groups = [(f"This run, {facts}", ours), (tables.PAPER, theirs)]
-    return tables.table(list(_COLUMNS.values()), groups)
+    return tables.table(list(tables.METRICS.values()), groups)
 
 
 def _explained(figure: str) -> str:

@@ -5,6 +5,13 @@ from collections.abc import Iterable, Sequence
 
 MISSING = "&ndash;"
 PAPER = "The paper (Mao et al. 2015)"
+# The metrics of captions in the paper's tables, in their order.
+METRICS = {
+    **{f"bleu_{n}": f"BLEU-{n}" for n in range(1, 5)},
+    "cider": "CIDEr",
+    "rouge_l": "ROUGE-L",
+    "meteor": "METEOR",
+}
 
 
 def table(columns: Sequence[str], groups: Iterable[tuple[str, str]]) -> str:
