@@ -22,7 +22,7 @@ from absl import app, flags
 
 from mrnn_tf.retrieval import scoring
 from mrnn_tf.retrieval.scoring import Scorer
-from mrnn_tf.retrieval.search import SHORTLIST, search_images
+from mrnn_tf.retrieval.search import search_images, shortlist_size
 from mrnn_tf.retrieval.sentences import read
 from mrnn_tf.run import Run
 from trainer import pool
@@ -113,7 +113,7 @@ def _search(scorer: Scorer, words: np.ndarray, chosen: np.ndarray, images, mean)
     )
     many = words[chosen[: _RECALL_QUERIES.value]]
     best = search_images(scorer, many, images, mean, _K, None).rows
-    for shortlist in (50, 100, SHORTLIST, 2 * SHORTLIST):
+    for shortlist in sorted({100, 200, 400, shortlist_size(len(images))}):
         listed = search_images(scorer, many, images, mean, _K, shortlist).rows
         recall = np.mean([len({*a} & {*b}) / _K for a, b in zip(best, listed, strict=True)])
         print(f"  {recall:.1%} of the exact ten in a shortlist of {shortlist}, {len(many)} queries")

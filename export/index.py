@@ -53,7 +53,7 @@ _SAMPLE = flags.DEFINE_integer("sample", SAMPLE_SIZE, "Training images for P(s).
 _SEED = flags.DEFINE_integer("seed", 0, "Seed of their choice.", 0)
 _K = flags.DEFINE_integer("k", _DEFAULT.k, "Results of a search.", 1)
 _SHORTLIST = flags.DEFINE_integer(
-    "shortlist", _DEFAULT.shortlist, "Candidates that are scored exactly.", 1
+    "shortlist", _DEFAULT.shortlist, "Candidates that are scored exactly; 0: by their number.", 0
 )
 _BEAM = flags.DEFINE_integer("beam", _DEFAULT.beam, "Captions of an image that are reranked.", 1)
 _NEIGHBOURS = flags.DEFINE_integer(

@@ -58,7 +58,8 @@ def _ranked(
 
 
 def _search_images(servable: IndexServable, sentence: str) -> Results:
-    index, listed = servable.index, _listed(servable)
+    index = servable.index
+    listed = servable.settings.listed(len(index.images))
     words = pad(servable.vocabulary.ids([sentence]).to_list())
     found = search_images(servable.scorer, words, index.images, index.mean, listed, listed)
     rows, scores = _there(found)
@@ -66,7 +67,8 @@ def _search_images(servable: IndexServable, sentence: str) -> Results:
 
 
 def _search_sentences(servable: IndexServable, features: np.ndarray) -> Results:
-    index, listed = servable.index, _listed(servable)
+    index = servable.index
+    listed = servable.settings.listed(len(index.captions))
     image = servable.scorer.project(features[np.newaxis])
     found = search_sentences(servable.scorer, index.table, image, index.mean, listed, listed)
     rows, scores = _there(found)
@@ -101,10 +103,6 @@ def _caption_reranked(servable: IndexServable, features: np.ndarray) -> Results:
     )
     scores = compared.by_neighbours(settings.neighbours, M["cider"])
     return [(caption,) for caption in captions], scores
-
-
-def _listed(servable: IndexServable) -> int:
-    return max(servable.settings.k, servable.settings.shortlist)
 
 
 def _there(found: Found) -> tuple[np.ndarray, np.ndarray]:

@@ -23,7 +23,7 @@ from mrnn_tf.retrieval.consensus import K as NEIGHBOURS
 from mrnn_tf.retrieval.expansion import word_expansions
 from mrnn_tf.retrieval.index import Index
 from mrnn_tf.retrieval.scoring import ROWS, Scorer
-from mrnn_tf.retrieval.search import SHORTLIST
+from mrnn_tf.retrieval.search import BY_COUNT, shortlist_size
 from mrnn_tf.run import Run
 
 _MISSING = schema.MISSING_LOG_PROB
@@ -34,11 +34,15 @@ class IndexSettings:
     """What an index fixes: K results of a search, and N captions, reranked by neighbours."""
 
     k: int = 10
-    shortlist: int = SHORTLIST
+    shortlist: int = BY_COUNT
     beam: int = 10
     neighbours: int = NEIGHBOURS
     max_words: int = 20
     length_power: float = decode.LENGTH_POWER
+
+    def listed(self, items: int) -> int:
+        """How many of the items are scored exactly, or all where there are fewer."""
+        return max(self.k, self.shortlist or shortlist_size(items))
 
     @property
     def of_captions(self) -> Settings:
@@ -146,7 +150,7 @@ class IndexServable:
             return tuple(tf.repeat(each[tf.newaxis], tf.shape(queries)[0], 0) for each in nothing)
 
         def answer(query: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            rows, scores = search(query, min(last, max(k, self.settings.shortlist)))
+            rows, scores = search(query, min(last, self.settings.listed(last)))
             scores, best = tf.math.top_k(scores, min(k, last))
             more = [[0, k - min(k, last)]]
             rows = tf.pad(tf.gather(rows, best), more, constant_values=last)

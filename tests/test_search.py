@@ -5,7 +5,7 @@ import searching
 from mrnn_tf import schema
 from mrnn_tf.retrieval import marginal, sentences
 from mrnn_tf.retrieval.expansion import expand
-from mrnn_tf.retrieval.search import SentenceTable, search_images, search_sentences
+from mrnn_tf.retrieval.search import SentenceTable, search_images, search_sentences, shortlist_size
 
 K = 5
 
@@ -53,6 +53,25 @@ def test_a_short_list_gives_exact_scores_of_what_it_holds(pool):
     own = np.take_along_axis(expected[:20], found.rows, axis=1)
     np.testing.assert_allclose(found.scores, own, atol=1e-4)
     assert (np.diff(found.scores, axis=1) <= 0).all()
+
+
+def test_of_a_shortlist_the_best_are_found_with_fewer_softmax_rows(pool):
+    scorer, read, images, expected, mean = pool
+    asked = (read.words > schema.UNKNOWN_ID).any(axis=1)
+    near = expand(scorer, read, mean).vectors @ (images - mean).T
+    listed = np.argsort(-near, axis=1)[:, :30]
+    rest = np.ones(expected.shape, bool)
+    np.put_along_axis(rest, listed, False, axis=1)
+    rows, scores = best(np.where(rest, -np.inf, expected)[asked])
+    scorer.rows = 0
+    found = search_images(scorer, read.words[asked], images, mean, K, 30)
+    np.testing.assert_array_equal(found.rows, rows)
+    np.testing.assert_allclose(found.scores, scores, atol=1e-4)
+    assert scorer.rows < 30 * np.count_nonzero(read.words[asked])
+
+
+def test_a_shortlist_grows_with_the_items():
+    assert [shortlist_size(count) for count in (0, 1_000, 10_000, 100_000)] == [200, 200, 400, 1265]
 
 
 def test_a_query_without_a_known_word_finds_nothing(pool):

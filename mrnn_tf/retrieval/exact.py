@@ -30,11 +30,28 @@ def at_least(
     scores = np.full(thresholds.shape, -np.inf, np.float32)
     hopeful = expansion.bounds(images) >= thresholds - _ROUNDING
     rows, columns = np.nonzero(hopeful)
-    least = thresholds[hopeful]
+    scores[rows, columns] = pairs_at_least(
+        scorer, sentences, expansion, rows, images, columns, thresholds[hopeful]
+    )
+    return scores
+
+
+def pairs_at_least(
+    scorer: Scorer,
+    sentences: Sentences,
+    expansion: Expansion,
+    rows: np.ndarray,
+    images: np.ndarray,
+    columns: np.ndarray,
+    thresholds: np.ndarray,
+) -> np.ndarray:
+    """As `at_least`, log P [P] of sentence `rows[p]` by image `columns[p]` of images a [I, M]."""
+    scores = np.full(len(rows), -np.inf, np.float32)
     for first in range(0, len(rows), _PAIRS_AT_ONCE):
-        some = slice(first, first + _PAIRS_AT_ONCE)
-        s, i = rows[some], columns[some]
-        scores[s, i] = _word_by_word(scorer, sentences, expansion, s, images[i], least[some])
+        at = slice(first, first + _PAIRS_AT_ONCE)
+        scores[at] = _word_by_word(
+            scorer, sentences, expansion, rows[at], images[columns[at]], thresholds[at]
+        )
     return scores
 
 

@@ -1,8 +1,9 @@
 """The best images of a sentence and the best sentences of an image, among many.
 
 The search is two-stage: inner products (see `expansion`) choose a shortlist, exact scores decide.
-With `shortlist=None` it is exact: the shortlist's scores only tell how much is needed to be among
-the best, and every pair that can reach it is scored.
+The scores of the first few tell how much is needed to be among the best; of the other images only
+those are scored that can reach it. With `shortlist=None` these are not the listed but all: the
+search is exact.
 """
 
 from typing import NamedTuple
@@ -10,12 +11,12 @@ from typing import NamedTuple
 import numpy as np
 
 from mrnn_tf import schema
-from mrnn_tf.retrieval.exact import at_least
+from mrnn_tf.retrieval.exact import at_least, pairs_at_least
 from mrnn_tf.retrieval.expansion import expand
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.sentences import read
 
-SHORTLIST = 200  # holds 99 % and more of the exact top 10: benchmarks/retrieval.py
+BY_COUNT = 0  # a shortlist of `shortlist_size`
 _ROUNDING = 1e-3  # between two ways to one score
 _SENTENCES_AT_ONCE = 128
 
@@ -27,13 +28,18 @@ class Found(NamedTuple):
     scores: np.ndarray  # float [Q, k]
 
 
+def shortlist_size(items: int) -> int:
+    """How many of the items hold 99 % of the exact ten: benchmarks/retrieval.py."""
+    return max(200, round(4 * items**0.5))
+
+
 def search_images(
     scorer: Scorer,
     words: np.ndarray,
     images: np.ndarray,
     mean: np.ndarray,
     k: int = 10,
-    shortlist: int | None = SHORTLIST,
+    shortlist: int | None = BY_COUNT,
 ) -> Found:
     """The images with the highest log P(s|I).
 
@@ -44,20 +50,29 @@ def search_images(
         images: float [I, M]. V_I I of the images.
         mean: float [M]. That of the mean image.
         k: int. Images of a query.
-        shortlist: int. Images that are scored exactly, or `None` for the exact best of all.
+        shortlist: int. Images among which exact scores decide, `BY_COUNT` for as many as are
+            needed, or `None` for the exact best of all.
     """
     found = [_nothing(0, k)]
     for first in range(0, len(words), _SENTENCES_AT_ONCE):
         some = read(scorer.model, words[first : first + _SENTENCES_AT_ONCE])
         expansion = expand(scorer, some, mean)
-        listed = _best(expansion.vectors @ (images - mean).T, shortlist or 3 * k).rows
-        scores = _score_listed(scorer, some, images, listed)
+        # The part of the mean image is the same for all.
+        listed = _best(expansion.vectors @ images.T, _listed(shortlist, k, images)).rows
+        few, others = listed[:, : 3 * k], listed[:, 3 * k :]
+        scores = _score_listed(scorer, some, images, few)
+        least = _kth(scores, few, k)
         if shortlist is None:
-            least = _kth(scores, listed, k)
             thresholds = np.repeat(least[:, np.newaxis], len(images), axis=1)
             best = _best(at_least(scorer, some, expansion, images, thresholds), k)
         else:
-            best = _of_listed(listed, scores, k)
+            rows, places = np.nonzero(others >= 0)
+            columns = others[rows, places]
+            more = np.full(others.shape, -np.inf)
+            more[rows, places] = pairs_at_least(
+                scorer, some, expansion, rows, images, columns, least[rows]
+            )
+            best = _of_listed(listed, np.concatenate([scores, more], axis=1), k)
         asks = ((some.words != schema.UNKNOWN_ID) & (some.words > schema.END_ID)).any(axis=1)
         found.append(_where(asks, best))
     return _join(found)
@@ -78,14 +93,14 @@ def search_sentences(
     images: np.ndarray,
     mean: np.ndarray,
     k: int = 10,
-    shortlist: int | None = SHORTLIST,
+    shortlist: int | None = BY_COUNT,
 ) -> Found:
     """The sentences with the highest log P(s|I) - log P(s) of every image [Q, M].
 
     The exact search reads and expands every sentence: it pays for many images together.
     """
     estimates = (table.at_mean - table.marginals) + (images - mean) @ table.vectors.T
-    listed = _best(estimates, shortlist or 3 * k).rows
+    listed = _best(estimates, _listed(shortlist, k, table.words)).rows
     scores = np.full(listed.shape, -np.inf)
     for query, rows in enumerate(listed):
         chosen = rows[rows >= 0]
@@ -109,6 +124,12 @@ def search_sentences(
                 for pair in ((best.rows, rows), (best.scores, (found - offsets).T))]  # fmt: skip
         best = _of_listed(*both, k)
     return best
+
+
+def _listed(shortlist: int | None, k: int, items: np.ndarray) -> int:
+    if shortlist is None:
+        return 3 * k
+    return shortlist or shortlist_size(len(items))
 
 
 def _score_listed(scorer, sentences, images, listed) -> np.ndarray:
