@@ -11,6 +11,7 @@ block size of the baselines; the best round counts.
 - Two-stage search for the ten best images to scoring every pair, with its recall of the exact ten.
 - Exact search, which finds the same ten, to scoring every pair.
 - How both grow with the number of images.
+- The recall of the exact ten sentences of images, in the other direction.
 """
 
 import time
@@ -21,8 +22,16 @@ import tensorflow as tf
 from absl import app, flags
 
 from mrnn_tf.retrieval import scoring
+from mrnn_tf.retrieval.expansion import expand
+from mrnn_tf.retrieval.marginal import log_marginals
 from mrnn_tf.retrieval.scoring import Scorer
-from mrnn_tf.retrieval.search import search_images, shortlist_size
+from mrnn_tf.retrieval.search import (
+    Found,
+    SentenceTable,
+    search_images,
+    search_sentences,
+    shortlist_size,
+)
 from mrnn_tf.retrieval.sentences import read
 from mrnn_tf.run import Run
 from trainer import pool
@@ -49,8 +58,10 @@ def main(_) -> None:
     for count in counts:
         images = _resampled(scorer, everything.features, count)
         if count == counts[0]:
-            scoring.ROWS = _best_block(scorer, everything.words[chosen[: _QUERIES.value]], images)
+            queries = everything.words[chosen[: _QUERIES.value]]
+            scoring.ROWS = _best_block(scorer, queries, images[:1000])
         _search(scorer, everything.words, chosen, images, mean)
+    _search_sentences(scorer, everything, sample)
 
 
 def _score(scorer: Scorer, everything: pool.Pool, chosen: np.ndarray) -> None:
@@ -112,11 +123,33 @@ def _search(scorer: Scorer, words: np.ndarray, chosen: np.ndarray, images, mean)
         f"{np.mean(found.rows == expected):.1%} of the ten the same"
     )
     many = words[chosen[: _RECALL_QUERIES.value]]
-    best = search_images(scorer, many, images, mean, _K, None).rows
-    for shortlist in sorted({100, 200, 400, shortlist_size(len(images))}):
-        listed = search_images(scorer, many, images, mean, _K, shortlist).rows
+    _recall(lambda listed: search_images(scorer, many, images, mean, _K, listed), len(images))
+
+
+def _search_sentences(scorer: Scorer, everything: pool.Pool, sample: np.ndarray) -> None:
+    """The recall of the best sentences of images."""
+    mean = sample.mean(axis=0)
+    parts = []
+    for rows in np.array_split(np.arange(len(everything.words)), len(everything.words) // 128 + 1):
+        some = read(scorer.model, everything.words[rows])
+        expansion = expand(scorer, some, mean)
+        marginals = log_marginals(scorer, some, expansion, sample)
+        parts.append((expansion.vectors, expansion.log_probs.sum(axis=1), marginals))
+    table = SentenceTable(everything.words, *map(np.concatenate, zip(*parts, strict=True)))
+    images = everything.images[: _RECALL_QUERIES.value]
+    print(f"{len(table.words):,} sentences, {len(images)} images")
+    _recall(
+        lambda listed: search_sentences(scorer, table, images, mean, _K, listed), len(table.words)
+    )
+
+
+def _recall(search: Callable[[int | None], Found], items: int) -> None:
+    """How many of the exact ten shortlists of several lengths hold."""
+    best = search(None).rows
+    for shortlist in sorted({100, 200, 400, shortlist_size(items)}):
+        listed = search(shortlist).rows
         recall = np.mean([len({*a} & {*b}) / _K for a, b in zip(best, listed, strict=True)])
-        print(f"  {recall:.1%} of the exact ten in a shortlist of {shortlist}, {len(many)} queries")
+        print(f"  {recall:.1%} of the exact ten in a shortlist of {shortlist}, {len(best)} queries")
 
 
 def _resampled(scorer: Scorer, features: np.ndarray, count: int) -> np.ndarray:
