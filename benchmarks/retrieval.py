@@ -32,7 +32,7 @@ from mrnn_tf.retrieval.search import (
     search_sentences,
     shortlist_size,
 )
-from mrnn_tf.retrieval.sentences import read
+from mrnn_tf.retrieval.sentences import blocks, read
 from mrnn_tf.run import Run
 from trainer import pool
 
@@ -128,14 +128,15 @@ def _search(scorer: Scorer, words: np.ndarray, chosen: np.ndarray, images, mean)
 
 def _search_sentences(scorer: Scorer, everything: pool.Pool, sample: np.ndarray) -> None:
     """The recall of the best sentences of images."""
-    mean = sample.mean(axis=0)
-    parts = []
-    for rows in np.array_split(np.arange(len(everything.words)), len(everything.words) // 128 + 1):
-        some = read(scorer.model, everything.words[rows])
+    words, mean = everything.words, sample.mean(axis=0)
+    vectors = np.zeros((len(words), len(mean)), np.float32)
+    at_mean, marginals = np.zeros(len(words), np.float32), np.zeros(len(words))
+    for rows in blocks(words, 128):
+        some = read(scorer.model, words[rows])
         expansion = expand(scorer, some, mean)
-        marginals = log_marginals(scorer, some, expansion, sample)
-        parts.append((expansion.vectors, expansion.log_probs.sum(axis=1), marginals))
-    table = SentenceTable(everything.words, *map(np.concatenate, zip(*parts, strict=True)))
+        vectors[rows], at_mean[rows] = expansion.vectors, expansion.log_probs.sum(axis=1)
+        marginals[rows] = log_marginals(scorer, some, expansion, sample)
+    table = SentenceTable(words, vectors, at_mean, marginals)
     images = everything.images[: _RECALL_QUERIES.value]
     print(f"{len(table.words):,} sentences, {len(images)} images")
     _recall(

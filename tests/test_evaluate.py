@@ -58,8 +58,8 @@ def test_the_scores_are_those_of_the_files_beside_them(evaluated):
     assert list(found) == ["greedy", "beam 1", "beam 3"]
     assert {key: found["beam 3"][key] for key in expected} == pytest.approx(expected)
     known = [each for i in range(3) for j in range(4) for each in tiny.captions_of(i, j)]
-    said = captions.tokenize(results.values())
-    novel = np.mean([caption not in captions.tokenize(known) for caption in said])
+    known = captions.tokenize(known)
+    novel = np.mean([caption not in known for caption in captions.tokenize(results.values())])
     assert found["beam 3"]["novel"] == pytest.approx(novel)
 
 

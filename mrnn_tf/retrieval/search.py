@@ -64,15 +64,17 @@ def search_images(
         least = _kth(scores, few, k)
         if shortlist is None:
             thresholds = np.repeat(least[:, np.newaxis], len(images), axis=1)
-            best = _best(at_least(scorer, some, expansion, images, thresholds), k)
+            np.put_along_axis(thresholds, few, np.inf, axis=1)  # they are known
+            every = at_least(scorer, some, expansion, images, thresholds)
+            np.put_along_axis(every, few, scores, axis=1)
+            best = _best(every, k)
         else:
-            rows, places = np.nonzero(others >= 0)
-            columns = others[rows, places]
-            more = np.full(others.shape, -np.inf)
-            more[rows, places] = pairs_at_least(
-                scorer, some, expansion, rows, images, columns, least[rows]
+            rows = np.repeat(np.arange(len(others)), others.shape[1])
+            more = pairs_at_least(
+                scorer, some, expansion, rows, images, others.ravel(), least[rows]
             )
-            best = _of_listed(listed, np.concatenate([scores, more], axis=1), k)
+            scores = np.concatenate([scores, more.reshape(others.shape)], axis=1)
+            best = _of_listed(listed, scores, k)
         asks = ((some.words != schema.UNKNOWN_ID) & (some.words > schema.END_ID)).any(axis=1)
         found.append(_where(asks, best))
     return _join(found)
@@ -101,13 +103,12 @@ def search_sentences(
     """
     estimates = (table.at_mean - table.marginals) + (images - mean) @ table.vectors.T
     listed = _best(estimates, _listed(shortlist, k, table.words)).rows
-    scores = np.full(listed.shape, -np.inf)
+    scores = np.empty(listed.shape)
     for query, rows in enumerate(listed):
-        chosen = rows[rows >= 0]
-        some = read(scorer.model, table.words[chosen])
-        own = np.arange(len(chosen))
-        log_probs = scorer.pairs(some, own, images, np.full(len(chosen), query))
-        scores[query, : len(chosen)] = log_probs - table.marginals[chosen]
+        some = read(scorer.model, table.words[rows])
+        own = np.arange(len(rows))
+        log_probs = scorer.pairs(some, own, images, np.full(len(rows), query))
+        scores[query] = log_probs - table.marginals[rows]
     if shortlist is not None:
         return _of_listed(listed, scores, k)
     least = _kth(scores, listed, k)
@@ -127,17 +128,14 @@ def search_sentences(
 
 
 def _listed(shortlist: int | None, k: int, items: np.ndarray) -> int:
-    if shortlist is None:
-        return 3 * k
-    return shortlist or shortlist_size(len(items))
+    size = 3 * k if shortlist is None else shortlist or shortlist_size(len(items))
+    return min(size, len(items))
 
 
 def _score_listed(scorer, sentences, images, listed) -> np.ndarray:
     """log P [Q, L] of every query by the images of its list."""
-    queries, places = np.nonzero(listed >= 0)
-    scores = np.full(listed.shape, -np.inf)
-    scores[queries, places] = scorer.pairs(sentences, queries, images, listed[queries, places])
-    return scores
+    queries = np.repeat(np.arange(len(listed)), listed.shape[1])
+    return scorer.pairs(sentences, queries, images, listed.ravel()).reshape(listed.shape)
 
 
 def _best(scores: np.ndarray, k: int) -> Found:
