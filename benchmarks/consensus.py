@@ -23,11 +23,12 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
+from mrnn_tf.consensus import graph as consensus_graph
+from mrnn_tf.consensus import reranking as consensus
+from mrnn_tf.consensus.ngrams import Corpus
 from mrnn_tf.data import pipeline
 from mrnn_tf.metrics import captions as metrics
 from mrnn_tf.metrics.cider import CiderD
-from mrnn_tf.retrieval import consensus, consensus_graph
-from mrnn_tf.retrieval.ngrams import Corpus
 
 _DATA = flags.DEFINE_string("data", None, "Records whose training captions are used.")
 _CAPTIONS = flags.DEFINE_integer("captions", 30_000, "Synthetic training captions.")

@@ -26,7 +26,7 @@ import tensorflow as tf
 from absl import app, flags
 
 from mrnn_tf import decode, schema
-from mrnn_tf.config import ModelConfig
+from mrnn_tf.config import BeamSearch, ModelConfig
 from mrnn_tf.model.mrnn import MRNN
 
 _PART = flags.DEFINE_enum("part", None, ["one", "batch", "length"], "Runs this part alone.")
@@ -184,12 +184,8 @@ def _beam(model: MRNN) -> Search:
     @tf.function(input_signature=[tf.TensorSpec([None, FEATURES])])
     def search(features):
         image = model.project_image(features)
-        return decode.beam(
-            *decode.begin(model, image, copies=WIDTH),
-            width=WIDTH,
-            length_power=LENGTH_POWER,
-            max_words=MAX_WORDS,
-        ).ids[:, 0]
+        search = BeamSearch(WIDTH, MAX_WORDS, LENGTH_POWER)
+        return decode.beam(*decode.begin(model, image), search).ids[:, 0]
 
     return lambda features: search(tf.constant(features)).numpy()
 

@@ -62,7 +62,7 @@ def _synthetic(directory: str) -> str:
     text.Vocabulary((*schema.RESERVED_WORDS, *words)).save(f"{directory}/{schema.VOCABULARY_FILE}")
     records.DatasetInfo(
         dataset="synthetic",
-        splits={schema.TRAIN: records.Split(2000, 10_000, len(paths))},
+        splits={schema.TRAIN: records.SplitCounts(2000, 10_000, len(paths))},
         stores=("features",),
         encoder=None,
         feature_size=2048,

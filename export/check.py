@@ -17,6 +17,8 @@ import tensorflow as tf
 from export import fresh, warmup
 from export.signatures import Servable
 from mrnn_tf import decode, schema
+from mrnn_tf.config import BeamSearch
+from mrnn_tf.errors import UserError
 from mrnn_tf.vision import images
 
 TOLERANCE = 1e-4
@@ -33,7 +35,7 @@ def check(directory: str, servable: warmup.Servable, names: list[str], expected:
     for (name, inputs), (_, outputs) in zip(calls, _run_fresh(directory, calls), strict=True):
         for output, value in expected(servable, name, inputs, outputs).items():
             if not same(outputs[output], value):
-                raise ValueError(
+                raise UserError(
                     f"The export's signature `{name}` differs from the run in `{output}`: "
                     f"{outputs[output].tolist()!s:.200} instead of {value.tolist()!s:.200}."
                 )
@@ -47,7 +49,7 @@ def _run_fresh(directory: str, calls: list[warmup.Call]) -> list[tuple[str, Tens
         done = subprocess.run(command, capture_output=True, text=True, cwd=folder)
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
-            raise ValueError(f"The export does not run in a process of its own: {reason}")
+            raise UserError(f"The export does not run in a process of its own: {reason}")
         return pickle.loads(answered.read_bytes())
 
 
@@ -81,10 +83,8 @@ def _beam_decode(servable: Servable, features: np.ndarray, prefix: str) -> Tenso
     image = model.project_image(features[np.newaxis])
     ids = servable.vocabulary.ids([prefix]).to_tensor()
     found = decode.beam(
-        *decode.begin(model, image, ids, settings.beam),
-        width=settings.beam,
-        length_power=settings.length_power,
-        max_words=settings.max_words,
+        *decode.begin(model, image, ids),
+        BeamSearch(settings.beam, settings.max_words, settings.length_power),
     )
     sentences = servable.vocabulary.sentences(found.ids[0]).numpy()
     there = found.log_probs[0].numpy() > schema.MISSING_LOG_PROB

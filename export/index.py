@@ -32,6 +32,7 @@ from export import index_check, index_parts, index_show, saved_model
 from export.index_parts import PART_ENDING, Images, Made, MakePart, Part
 from export.index_signatures import IndexServable, IndexSettings, index_signatures
 from mrnn_tf import batch, files, program, schema
+from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.index import Entries, Header, Index
 from mrnn_tf.retrieval.marginal import LIKELIEST, SAMPLE_SIZE
 from mrnn_tf.retrieval.scoring import Scorer
@@ -135,21 +136,21 @@ def main(beam_flags: list[str]) -> None:
 def _check_flags() -> None:
     for flag in (_MODEL, _OUTPUT):
         if flag.value is None:
-            raise ValueError(f"--{flag.name} is required (--help shows an example).")
+            raise UserError(f"--{flag.name} is required (--help shows an example).")
     for flag in (_REFERENCE_DATA, _SAMPLE, _SEED):
         if flag.present and _APPEND_TO.value:
-            raise ValueError(
+            raise UserError(
                 f"--{flag.name} was fixed when --append_to {_APPEND_TO.value} was made: leave it "
                 "out."
             )
     if _DELETE.value and not _APPEND_TO.value:
-        raise ValueError("--delete goes with --append_to, which was not given.")
+        raise UserError("--delete goes with --append_to, which was not given.")
     if _SPLITS.value is not None and not _DATA.value:
-        raise ValueError("--splits goes with --data, which was not given.")
+        raise UserError("--splits goes with --data, which was not given.")
     if not (_DATA.value or _SENTENCES.value or _DELETE.value):
-        raise ValueError("--data is required (--help shows an example).")
+        raise UserError("--data is required (--help shows an example).")
     if not (_DATA.value or _REFERENCE_DATA.value or _APPEND_TO.value):
-        raise ValueError("--sentences alone needs --reference_data, for P(s).")
+        raise UserError("--sentences alone needs --reference_data, for P(s).")
 
 
 def _load_old(run: Run) -> Index | None:
@@ -159,7 +160,7 @@ def _load_old(run: Run) -> Index | None:
     folder = tf.io.gfile.join(_APPEND_TO.value, "assets.extra", INDEX_FOLDER)
     old = Index.load(folder, run.fingerprint)
     if unknown := _to_delete() - set(old.ids):
-        raise ValueError(
+        raise UserError(
             f"--delete {_DELETE.value} names {_text(min(unknown))}, which {_APPEND_TO.value} does "
             "not hold."
         )
@@ -175,7 +176,7 @@ def _reference(run: Run, images: Images | None) -> Images:
     data = _REFERENCE_DATA.value
     found = Images(run, _MODEL.value, data) if data else images
     if schema.TRAIN not in found.info.splits:
-        raise ValueError(
+        raise UserError(
             f"{data or _DATA.value} has no training images to take P(s) from: name a dataset that "
             "has some with --reference_data."
         )
@@ -240,10 +241,10 @@ def _assemble(run: Run, old: Index | None, made: list[Made], sample: np.ndarray)
     kept = [old.without(_to_delete())] if old else []
     entries = Entries.join([*kept, *(each.entries for each in made)])
     if not len(entries.ids) and not len(entries.captions):
-        raise ValueError("There is nothing to index: no image and no sentence.")
+        raise UserError("There is nothing to index: no image and no sentence.")
     ids = sorted(entries.ids)
     if twice := [one for one, other in itertools.pairwise(ids) if one == other]:
-        raise ValueError(
+        raise UserError(
             f"The image {_text(twice[0])} would be there twice: leave one out "
             "with --delete or --splits."
         )

@@ -5,12 +5,12 @@ import tensorflow as tf
 
 from export.signatures import Servable, Settings, or_nothing
 from mrnn_tf import schema
+from mrnn_tf.consensus.graph import ConsensusGraph, arrays
+from mrnn_tf.consensus.neighbours import Whitening
+from mrnn_tf.consensus.ngrams import Corpus
+from mrnn_tf.consensus.reranking import TEMPERATURE
 from mrnn_tf.model.layers import scaled_tanh
-from mrnn_tf.retrieval.consensus import TEMPERATURE
-from mrnn_tf.retrieval.consensus_graph import ConsensusGraph, arrays
 from mrnn_tf.retrieval.index import Index
-from mrnn_tf.retrieval.neighbours import Whitening
-from mrnn_tf.retrieval.ngrams import Corpus
 from mrnn_tf.run import Run
 
 FEWEST = 2  # captioned images; of fewer there is nothing to whiten

@@ -9,9 +9,10 @@ import numpy as np
 from export.check import Tensors, same
 from export.index_signatures import IndexServable
 from mrnn_tf import decode, schema
+from mrnn_tf.config import BeamSearch
+from mrnn_tf.consensus.neighbours import nearest
+from mrnn_tf.consensus.reranking import TEMPERATURE, Comparison, M, nearness
 from mrnn_tf.model.layers import scaled_tanh
-from mrnn_tf.retrieval.consensus import TEMPERATURE, Comparison, M, nearness
-from mrnn_tf.retrieval.neighbours import nearest
 from mrnn_tf.retrieval.search import Found, search_images, search_sentences
 from mrnn_tf.retrieval.sentences import pad
 
@@ -88,10 +89,8 @@ def _caption_reranked(servable: IndexServable, features: np.ndarray) -> Results:
     reranker = servable.reranker
     image = model.project_image(features[np.newaxis])
     found = decode.beam(
-        *decode.begin(model, image, copies=settings.beam),
-        width=settings.beam,
-        length_power=settings.length_power,
-        max_words=settings.max_words,
+        *decode.begin(model, image),
+        BeamSearch(settings.beam, settings.max_words, settings.length_power),
     )
     there = found.log_probs[0] > schema.MISSING_LOG_PROB
     captions = servable.vocabulary.sentences(found.ids[0][there]).numpy().tolist()

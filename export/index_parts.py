@@ -14,6 +14,7 @@ import tensorflow as tf
 from mrnn_tf import files, schema
 from mrnn_tf.batch import beam
 from mrnn_tf.data import records
+from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval import sentences
 from mrnn_tf.retrieval.expansion import expand
 from mrnn_tf.retrieval.index import NO_IMAGE, Entries, Texts
@@ -95,7 +96,7 @@ class Images:
             self._loaded = tf.saved_model.load(model)  # owns what the signature uses
             self._encode = self._loaded.signatures.get(schema.ENCODE_IMAGE)
             if self._encode is None:
-                raise ValueError(
+                raise UserError(
                     f"{data} holds images only, but {model} has no encoder: export it with "
                     "--encoder, or prepare the data with features."
                 )
@@ -224,7 +225,7 @@ def collect(parts: Sequence[Part], info: records.DatasetInfo | None) -> list[Mad
     """Loads every part; refuses to go on where one is missing or a split is not complete."""
     missing = [part.output for part in parts if not tf.io.gfile.exists(part.output)]
     if missing:
-        raise ValueError(
+        raise UserError(
             f"{len(missing)} of {len(parts)} parts were not made, the first is {missing[0]}: run "
             "the same command again to finish."
         )
@@ -235,7 +236,7 @@ def collect(parts: Sequence[Part], info: records.DatasetInfo | None) -> list[Mad
         captions = sum(len(each.entries.captions) + each.lost_captions for each in some)
         wanted = info.splits[split]
         if (images, captions) != (wanted.images, wanted.captions):
-            raise ValueError(
+            raise UserError(
                 f"The parts of the split {split!r} hold {images} images and {captions} captions, "
                 f"but {schema.DATASET_FILE} says {wanted.images} and {wanted.captions}: prepare "
                 "the data again."

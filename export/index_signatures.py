@@ -17,9 +17,10 @@ import tensorflow as tf
 
 from export.index_captions import FEWEST, Reranker
 from export.signatures import Settings, or_nothing
-from mrnn_tf import decode, schema
+from mrnn_tf import schema
+from mrnn_tf.config import BeamSearch
+from mrnn_tf.consensus.reranking import K as NEIGHBOURS
 from mrnn_tf.model.layers import scaled_tanh
-from mrnn_tf.retrieval.consensus import K as NEIGHBOURS
 from mrnn_tf.retrieval.expansion import word_expansions
 from mrnn_tf.retrieval.index import Index
 from mrnn_tf.retrieval.scoring import ROWS, Scorer
@@ -38,7 +39,7 @@ class IndexSettings:
     beam: int = 10
     neighbours: int = NEIGHBOURS
     max_words: int = 20
-    length_power: float = decode.LENGTH_POWER
+    length_power: float = BeamSearch.length_power
 
     def listed(self, items: int) -> int:
         """How many of the items are scored exactly, or all where there are fewer."""

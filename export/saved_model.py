@@ -11,6 +11,7 @@ from absl import logging
 from export import check, warmup
 from export.signatures import Servable, Settings, signatures
 from mrnn_tf import files, schema
+from mrnn_tf.errors import UserError
 from mrnn_tf.run import FINETUNED, Run
 from mrnn_tf.vision import encoders
 
@@ -21,22 +22,22 @@ def attached_encoder(run: Run, name: str | None, weights: str | None) -> encoder
     """The encoder of a run's features, or the named one; `None` where none is known."""
     if run.network.encoder is not None:
         if name or weights:
-            raise ValueError(f"--encoder: the run has its own, {FINETUNED}; leave the flag out.")
+            raise UserError(f"--encoder: the run has its own, {FINETUNED}; leave the flag out.")
         return run.network.encoder
     known = run.config.encoder
     if name is None and "name" not in known:
         if weights:
-            raise ValueError("--encoder_weights: --encoder must name the encoder that they are of.")
+            raise UserError("--encoder_weights: --encoder must name the encoder that they are of.")
         logging.info("The run has precomputed features: exporting without an image encoder.")
         return None
     encoder = encoders.create(name or known["name"], weights, known.get("crops", 1))
     if encoder.feature_size != run.config.feature_size:
-        raise ValueError(
+        raise UserError(
             f"--encoder {encoder.name} makes {encoder.feature_size} features, but the run was "
             f"trained on {run.config.feature_size} of {known['identity']}."
         )
     if "name" in known and encoder.identity != known["identity"]:
-        raise ValueError(
+        raise UserError(
             f"--encoder_weights: the encoder would be {encoder.identity}, but the run was trained "
             f"on {known['identity']}."
         )
@@ -102,7 +103,7 @@ def write(
 def refuse_overwriting(directory: str) -> None:
     """Raises `ValueError` where a directory holds a SavedModel."""
     if is_there(directory):
-        raise ValueError(f"{directory} holds a model already: it is not overwritten.")
+        raise UserError(f"{directory} holds a model already: it is not overwritten.")
 
 
 def is_there(directory: str) -> bool:

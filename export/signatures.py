@@ -11,6 +11,7 @@ import dataclasses
 import tensorflow as tf
 
 from mrnn_tf import decode, schema
+from mrnn_tf.config import BeamSearch
 from mrnn_tf.run import Run
 from mrnn_tf.vision import images
 from mrnn_tf.vision.encoders import Encoder
@@ -25,7 +26,7 @@ class Settings:
     beam: int = 5
     top_k: int = 10
     max_words: int = 20
-    length_power: float = decode.LENGTH_POWER
+    length_power: float = BeamSearch.length_power
 
 
 class Servable:
@@ -122,13 +123,10 @@ class Servable:
         self, features: tf.Tensor, prefix: tf.Tensor | None = None
     ) -> decode.Decoded:
         """What a beam search finds for images, of which those without numbers have nothing."""
-        width = self.settings.beam
-        model = self.network.model
+        settings, model = self.settings, self.network.model
         return decode.beam(
-            *decode.begin(model, model.project_image(features), prefix, copies=width),
-            width=width,
-            length_power=self.settings.length_power,
-            max_words=self.settings.max_words,
+            *decode.begin(model, model.project_image(features), prefix),
+            BeamSearch(settings.beam, settings.max_words, settings.length_power),
         )
 
     def _encode(self, image_bytes: tf.Tensor) -> tf.Tensor:

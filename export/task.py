@@ -18,6 +18,7 @@ from absl import flags
 from export.saved_model import attached_encoder, export, next_version
 from export.signatures import Settings
 from mrnn_tf import program
+from mrnn_tf.errors import UserError
 from mrnn_tf.run import Run
 from mrnn_tf.vision import encoders
 
@@ -42,7 +43,7 @@ _LENGTH_POWER = flags.DEFINE_float(
 def main(_: list[str]) -> None:
     for flag in (_JOB_DIR, _OUTPUT):
         if flag.value is None:
-            raise ValueError(f"--{flag.name} is required (--help shows an example).")
+            raise UserError(f"--{flag.name} is required (--help shows an example).")
     run = Run.load(_JOB_DIR.value, _WHICH.value, _CHECKPOINT_DIR.value)
     encoder = attached_encoder(run, _ENCODER.value, _ENCODER_WEIGHTS.value)
     settings = Settings(_BEAM.value, _TOP_K.value, _MAX_WORDS.value, _LENGTH_POWER.value)

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 from tqdm import tqdm
 
+from mrnn_tf.errors import UserError
+
 logging.disable(logging.WARNING)  # Beam warns of every cloud that it was not installed for
 import apache_beam as beam  # noqa: E402
 from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions  # noqa: E402
@@ -30,7 +32,7 @@ def parse_options(argv: Sequence[str]) -> PipelineOptions:
     """Beam's options from flags; a flag that Beam does not know is refused."""
     for before, word in itertools.pairwise(["=", *argv]):
         if not word.startswith("-") and ("=" in before or not before.startswith("--")):
-            raise ValueError(f"Unexpected argument {word}.")
+            raise UserError(f"Unexpected argument {word}.")
     options = PipelineOptions(list(argv))
     standard = options.view_as(StandardOptions)
     standard.runner = _UNLISTED_RUNNERS.get(standard.runner, standard.runner)
@@ -39,9 +41,7 @@ def parse_options(argv: Sequence[str]) -> PipelineOptions:
     received = options.get_all_options(drop_default=True, retain_unknown_options=True)
     unknown = sorted(set(received) - set(known))
     if unknown:
-        raise ValueError(
-            f"Unknown flag --{unknown[0]}: neither the program nor Apache Beam has it."
-        )
+        raise UserError(f"Unknown flag --{unknown[0]}: neither the program nor Apache Beam has it.")
     return options
 
 
@@ -64,7 +64,7 @@ def run(
             _ = pipeline | "Items" >> beam.Create(items) | "Work" >> beam.ParDo(do_fn)
     except RuntimeError as error:  # Beam's form of whatever a worker raised
         logging.debug("Where it happened:", exc_info=True)
-        raise ValueError(f"A worker failed: {str(error).strip().splitlines()[-1]}") from error
+        raise UserError(f"A worker failed: {str(error).strip().splitlines()[-1]}") from error
 
 
 def _import_runner(name: str | None) -> None:
@@ -73,7 +73,7 @@ def _import_runner(name: str | None) -> None:
         if name is not None:
             create_runner(name)
     except ImportError as error:
-        raise ValueError(f"--runner {name} is not installed: {error}") from error
+        raise UserError(f"--runner {name} is not installed: {error}") from error
 
 
 @contextlib.contextmanager

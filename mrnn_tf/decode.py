@@ -6,11 +6,11 @@ too, so that a search may leave rows out. `begin` makes one from a model:
 
     image = model.project_image(features)  # V_I I, once for all words
     greedy(*begin(model, image))
-    sample(*begin(model, image, copies=3), seed=1, copies=3)
-    beam(*begin(model, image, copies=5), width=5)
+    sample(*begin(model, image), seed=1, copies=3)
+    beam(*begin(model, image), BeamSearch(beam=5))
 
 No sentence holds <unk>, <s> or padding, and every sentence pays for its end sign, also where it is
-cut at `max_words`. An image whose features are no numbers has no sentences.
+cut at `max_words`. An image with non-finite features has no sentences.
 """
 
 import math
@@ -20,12 +20,13 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from mrnn_tf import schema
+from mrnn_tf.config import BeamSearch
+from mrnn_tf.errors import UserError
 from mrnn_tf.model.mrnn import MRNN, Image
 
 State = Any
 Step = Callable[[tf.Tensor, State], tuple[tf.Tensor, State]]
 
-LENGTH_POWER = 0.7  # of the rank log P / words^power; the best BLEU-4 on Flickr8k's validation
 _WORDS = len(schema.RESERVED_WORDS)  # the id of the first word that can be said
 _MISSING = schema.MISSING_LOG_PROB
 
@@ -43,7 +44,7 @@ class Decoded(NamedTuple):
 
 
 def begin(
-    model: MRNN, image: Image, prefix: tf.Tensor | None = None, copies: int = 1
+    model: MRNN, image: Image, prefix: tf.Tensor | None = None
 ) -> tuple[Step, State, tf.Tensor]:
     """The step function for some images, their first state and the ids to read first.
 
@@ -51,15 +52,11 @@ def begin(
         model: MRNN.
         image: what `model.project_image` returns, for B images.
         prefix: int [B, P], words that sentences begin with, padded on the right; none by default.
-        copies: int. Rows for every image, one beside the other.
     """
     state = model.initial_state(image)
     ids = tf.fill([tf.shape(state[0])[0]], schema.START_ID)
     if prefix is not None:
         ids, state = _read(lambda ids, state: model.step(ids, state, image), state, ids, prefix)
-    image, state, ids = tf.nest.map_structure(
-        lambda rows: tf.repeat(rows, copies, axis=0), (image, state, ids)
-    )
 
     def step(ids: tf.Tensor, rows: State) -> tuple[tf.Tensor, State]:
         state, image = rows
@@ -89,7 +86,7 @@ def sample(
     """Sentences drawn word by word; `log_probs` are the model's own, whatever the temperature.
 
     Args:
-        step, state, ids: from `begin`, with `copies` rows for every image.
+        step, state, ids: from `begin`.
         seed: int. Equal seeds draw equal sentences.
         temperature: float. Divides the logits.
         top_k: int. Draws from the k most probable words only; 0 from all.
@@ -98,9 +95,9 @@ def sample(
         max_words: int. The longest sentence.
     """
     if temperature <= 0.0:
-        raise ValueError(f"`temperature` must be above 0; got {temperature}.")
+        raise UserError(f"`temperature` must be above 0; got {temperature}.")
     if not 0.0 < top_p <= 1.0:
-        raise ValueError(f"`top_p` must be above 0 and at most 1; got {top_p}.")
+        raise UserError(f"`top_p` must be above 0 and at most 1; got {top_p}.")
 
     def draw(t: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         logits /= temperature
@@ -115,8 +112,9 @@ def sample(
                 logits < tf.reduce_min(kept, -1, keepdims=True), logits.dtype.min, logits
             )
         chosen = tf.random.stateless_categorical(logits, 1, tf.stack([seed, t]), tf.int32)
-        return tf.minimum(chosen[:, 0], logits.shape[-1] - 1)  # what is no number draws beyond
+        return tf.minimum(chosen[:, 0], logits.shape[-1] - 1)  # NaN draws beyond
 
+    state, ids = _repeat((state, ids), copies)
     return _follow(step, state, ids, draw, max_words, copies)
 
 
@@ -124,27 +122,24 @@ def beam(
     step: Step,
     state: State,
     ids: tf.Tensor,
-    *,
-    width: int = 5,
+    search: BeamSearch,
     n_best: int | None = None,
-    length_power: float = 0.0,
-    max_words: int = 20,
 ) -> Decoded:
-    """The most probable sentences that a search of this width finds.
+    """The most probable sentences that a beam search finds.
 
-    `width` live sentences are extended at a time. Each may end at any word and then competes with
-    all that ended before, and is extended no further once it cannot enter the list any more. Equal
-    scores keep the order of their words' ids.
+    `search.beam` live sentences of an image are extended at a time. Each may end at any word and
+    then competes with all that ended before, and is extended no further once it cannot enter the
+    list any more. Equal scores keep the order of their words' ids.
 
     Args:
-        step, state, ids: from `begin`, with `width` copies of every image.
-        width: int. Live sentences of an image.
-        n_best: int. Sentences that are wanted for an image; `width` by default.
-        length_power: float. Sentences are ranked by log P / words^length_power.
-        max_words: int. The longest sentence.
+        step, state, ids: from `begin`.
+        search: BeamSearch.
+        n_best: int. Sentences that are wanted for an image; `search.beam` by default.
     """
+    width, max_words, length_power = search.beam, search.max_words, search.length_power
     n_best = n_best or width
-    images = tf.shape(ids)[0] // width
+    images = tf.shape(ids)[0]
+    state, ids = _repeat((state, ids), width)
     first_row = tf.range(images)[:, tf.newaxis] * width
     longest = float(max_words + 1) ** length_power
 
@@ -274,7 +269,8 @@ def evidence(
     """
     _, copies, length = decoded.ids.shape
     words = tf.reshape(decoded.ids, [-1, length])
-    without = rescore(*begin(model, blank, prefix, copies), words)
+    step, state, ids = begin(model, blank, prefix)
+    without = rescore(step, *_repeat((state, ids), copies), words)
     return decoded.word_log_probs - tf.reshape(without, [-1, copies, length])
 
 
@@ -375,12 +371,17 @@ def _gather(some: Decoded, chosen: tf.Tensor) -> Decoded:
     return tf.nest.map_structure(lambda each: tf.gather(each, chosen, batch_dims=1), some)
 
 
+def _repeat(rows: State, copies: int) -> State:
+    """Every row `copies` times, one beside the other."""
+    return tf.nest.map_structure(lambda each: tf.repeat(each, copies, axis=0), rows)
+
+
 def _gather_rows(state: State, rows: tf.Tensor) -> State:
     return tf.nest.map_structure(lambda each: tf.gather(each, rows), state)
 
 
 def _finite(scores: tf.Tensor) -> tf.Tensor:
-    return tf.where(scores > _MISSING / 2, scores, _MISSING)  # False for what is no number too
+    return tf.where(scores > _MISSING / 2, scores, _MISSING)  # False for NaN too
 
 
 def _finish(decoded: Decoded, count: int, max_words: int) -> Decoded:

@@ -1,26 +1,116 @@
-"""How every program begins and ends: flags in, exit code 0 or one sentence and exit code 1."""
+"""How every program begins and ends: flags to options, options to one function, one exit code.
 
+    if __name__ == "__main__":
+        program.main(evaluate, EvaluateOptions)
+
+Every field of the options is a flag. A user's mistake ends in one sentence, in which the argument
+that is at fault is named as the flag that it is; a bug ends in a traceback.
+"""
+
+import dataclasses
 import logging as python_logging
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Callable
+from typing import TypeVar
 
 import tensorflow as tf
 from absl import app, flags, logging
 
+from mrnn_tf import config
+from mrnn_tf.errors import UserError
+
+Options = TypeVar("Options", bound=config.Config)
+
+# What is not the program's fault: files, disks, and other machines.
+_ENVIRONMENT = (
+    OSError,
+    tf.errors.NotFoundError,
+    tf.errors.PermissionDeniedError,
+    tf.errors.FailedPreconditionError,
+    tf.errors.ResourceExhaustedError,
+    tf.errors.DataLossError,
+    tf.errors.UnavailableError,
+)
 _OWN = [
     pathlib.Path(__file__).parent.parent / name
     for name in ("mrnn_tf", "trainer", "export", "serving")
 ]
+_DEFINE = {
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    bool: flags.DEFINE_bool,
+    str: flags.DEFINE_string,
+}
+flags.disclaim_key_flags()  # --help lists the flags below the program that has them
 
 
-def run(main: Callable[[list[str]], None], pass_unknown_flags: bool = False) -> None:
-    """Runs `main` with the arguments that are not flags of the program.
+def main(function: Callable[[Options], None], options: type[Options]) -> None:
+    """Runs `function` with the options that the flags give.
+
+    Options with a field `beam_flags` take the flags that are not their own.
+    """
+    define_flags(options)
+    has_beam = "beam_flags" in (each.name for each in dataclasses.fields(options))
+
+    def called(arguments: list[str]) -> None:
+        more = {"beam_flags": tuple(arguments)} if has_beam else {}
+        function(from_flags(options, **more))
+
+    run(called, pass_unknown_flags=has_beam)
+
+
+def define_flags(options: type[config.Config], default_of: str = "") -> None:
+    """Makes a flag of every field; `default_of` says whose default it has where not its own."""
+    for each in dataclasses.fields(options):
+        if not each.metadata:
+            continue
+        kind, several, _ = config.item_type(each)
+        text = each.metadata["help"]
+        if each.default not in (None, "", (), config.REQUIRED):
+            default = ",".join(map(str, each.default)) if several else repr(each.default)
+            text += f"; default {default}{default_of}"
+        if several:
+            flags.DEFINE_list(each.name, None, text)
+        elif each.metadata["choices"]:
+            flags.DEFINE_enum(each.name, None, each.metadata["choices"], text)
+        else:
+            _DEFINE[kind](each.name, None, text)
+
+
+def from_flags(options: type[Options], **more) -> Options:
+    """The options that the flags give; `more` are fields that are no flags."""
+    given = given_flags(options)
+    for each in dataclasses.fields(options):
+        if each.metadata and each.default is config.REQUIRED and each.name not in given:
+            raise UserError(f"`{each.name}` is required (--help shows an example).")
+    return options(**given, **more)
+
+
+def given_flags(options: type[config.Config]) -> dict:
+    """The values of the flags that were given, by field."""
+    given = {}
+    for each in dataclasses.fields(options):
+        if each.metadata and flags.FLAGS[each.name].present:
+            kind, several, _ = config.item_type(each)
+            value = flags.FLAGS[each.name].value
+            try:
+                given[each.name] = tuple(map(kind, value)) if several else value
+            except ValueError:
+                raise UserError(
+                    f"`{each.name}` must be a list of {kind.__name__}; got {','.join(value)}."
+                ) from None
+    return given
+
+
+def run(function: Callable[[list[str]], None], pass_unknown_flags: bool = False) -> None:
+    """Runs `function` with the arguments that are not flags of the program.
 
     Args:
-        main: Callable. Raises `ValueError` or `OSError` with a sentence where the user is at fault.
-        pass_unknown_flags: bool. Hands foreign flags to `main` instead of refusing them.
+        function: Callable. Raises `UserError` where the user is at fault.
+        pass_unknown_flags: bool. Hands foreign flags to `function` instead of refusing them.
     """
 
     def guarded(argv: list[str]) -> None:
@@ -28,28 +118,43 @@ def run(main: Callable[[list[str]], None], pass_unknown_flags: bool = False) -> 
         if len(argv) > 1 and not pass_unknown_flags:
             raise app.UsageError(f"unexpected argument {argv[1]!r}")
         try:
-            main(argv[1:])
-        except (ValueError, OSError, tf.errors.OpError) as error:
+            function(argv[1:])
+        except (UserError, *_ENVIRONMENT) as error:
             logging.debug("Where it happened:", exc_info=True)
-            print(f"error: {_sentence(error)}", file=sys.stderr)
+            print(f"error: {sentence(error)}", file=sys.stderr)
             sys.exit(1)
 
     def parse(argv: list[str]) -> list[str]:
-        return flags.FLAGS(argv, known_only=pass_unknown_flags)
+        try:
+            return flags.FLAGS(argv, known_only=pass_unknown_flags)
+        except flags.Error as error:
+            print(f"error: {error} (--help lists the flags)", file=sys.stderr)
+            sys.exit(1)
 
     try:
-        app.run(guarded, flags_parser=lambda argv: _parse_or_exit(parse, argv))
+        app.run(guarded, flags_parser=parse)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def sentence(error: Exception) -> str:
+    """An error as one sentence that names flags where the library named arguments."""
+    text = error.message if isinstance(error, tf.errors.OpError) else str(error)
+    text = " ".join(text.split()) or type(error).__name__
+    return re.sub(
+        r"`(?:\w+\.)?(\w+)`",
+        lambda name: f"--{name[1]}" if name[1] in flags.FLAGS else name[0],
+        text,
+    )
 
 
 def log_devices(require_gpu: bool) -> None:
     """Says which devices are used; raises where a GPU is required and there is none."""
     gpus = tf.config.list_physical_devices("GPU")
     if require_gpu and not gpus:
-        raise ValueError(
-            "--require_gpu: TensorFlow sees no GPU on this machine; install the extra `gpu` and a "
-            "driver, or leave the flag out."
+        raise UserError(
+            "`require_gpu`: TensorFlow sees no GPU on this machine; install the extra `gpu` and a "
+            "driver, or leave it out."
         )
     names = [tf.config.experimental.get_device_details(gpu).get("device_name", "") for gpu in gpus]
     logging.info("Devices: %s", ", ".join(names) if names else f"CPU ({os.cpu_count()} cores)")
@@ -66,16 +171,3 @@ def _log_plainly() -> None:
             or any(pathlib.Path(record.pathname).is_relative_to(folder) for folder in _OWN)
         )
     )
-
-
-def _parse_or_exit(parse, argv: list[str]) -> list[str]:
-    try:
-        return parse(argv)
-    except flags.Error as error:
-        print(f"error: {error} (--help lists the flags)", file=sys.stderr)
-        sys.exit(1)
-
-
-def _sentence(error: Exception) -> str:
-    text = error.message if isinstance(error, tf.errors.OpError) else str(error)
-    return " ".join(text.split()) or type(error).__name__

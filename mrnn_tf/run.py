@@ -11,6 +11,7 @@ import tensorflow as tf
 from mrnn_tf import schema
 from mrnn_tf.config import RunConfig
 from mrnn_tf.data import pipeline, records
+from mrnn_tf.errors import UserError
 from mrnn_tf.model.mrnn import MRNN, Image
 from mrnn_tf.text import Vocabulary
 from mrnn_tf.vision import encoders
@@ -119,14 +120,14 @@ class Run:
                 facts = json.load(file)
                 config, step = RunConfig.from_dict(facts["run"]), int(facts["step"])
             except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(f"{path} does not describe a run: {error}") from error
+                raise UserError(f"{path} does not describe a run: {error}") from error
         vocabulary = Vocabulary.load(tf.io.gfile.join(assets, schema.VOCABULARY_FILE))
         network = build(config, encoder_weights="random")
         variables = tf.io.gfile.join(directory, "variables", "variables")
         try:
             _restore_exported(network, variables)
         except (ValueError, tf.errors.NotFoundError) as error:
-            raise ValueError(f"{variables} does not fit {path}: {error}") from error
+            raise UserError(f"{variables} does not fit {path}: {error}") from error
         return cls(config, vocabulary, network, step)
 
     @property
@@ -159,12 +160,12 @@ def check_encoder(config: RunConfig, data: str) -> None:
     info = records.DatasetInfo.load(data)
     if config.train.finetune_encoder:
         if "images" not in info.stores:
-            raise ValueError(
+            raise UserError(
                 f"{data} holds features only, but the run trained its own encoder: prepare it with "
                 "--store images or both."
             )
     elif info.identity != config.encoder["identity"]:
-        raise ValueError(
+        raise UserError(
             f"{data} holds features of {info.identity}, but the run was trained on "
             f"{config.encoder['identity']}: prepare the data with that encoder."
         )
@@ -179,7 +180,7 @@ def load_config(job_dir: str) -> RunConfig | None:
         try:
             return RunConfig.from_dict(json.load(file))
         except (ValueError, KeyError, TypeError) as error:
-            raise ValueError(f"{path} is not the configuration of a run: {error}") from error
+            raise UserError(f"{path} is not the configuration of a run: {error}") from error
 
 
 def latest(directory: str, kind: str) -> str | None:

@@ -13,6 +13,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from mrnn_tf import schema
+from mrnn_tf.errors import UserError
 
 _WORD_OR_ANY = r"(?s)('*[\p{L}\p{N}][\p{L}\p{M}\p{N}']*)|."
 _CURLY_APOSTROPHES = "[\u2018\u2019\u02bc]"
@@ -41,13 +42,13 @@ class Vocabulary(tf.Module):
         super().__init__(name="vocabulary")
         words = tuple(words)
         if words[: len(schema.RESERVED_WORDS)] != schema.RESERVED_WORDS:
-            raise ValueError(
+            raise UserError(
                 f"A vocabulary begins with {' '.join(schema.RESERVED_WORDS)}, one a line; "
                 f"received {' '.join(words[:4]) or 'nothing'}."
             )
         if len(set(words)) != len(words):
             twice = next(word for word, n in collections.Counter(words).items() if n > 1)
-            raise ValueError(f"The vocabulary holds the word {twice!r} twice.")
+            raise UserError(f"The vocabulary holds the word {twice!r} twice.")
         self.words = words
         self._words = tf.constant(words)
         self._ids = tf.lookup.StaticHashTable(
@@ -80,7 +81,7 @@ class Vocabulary(tf.Module):
         try:
             return cls(words)
         except ValueError as error:
-            raise ValueError(f"{path}: {error}") from None
+            raise UserError(f"{path}: {error}") from None
 
     def save(self, path: str) -> None:
         with tf.io.gfile.GFile(path, "w") as file:

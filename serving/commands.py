@@ -12,6 +12,7 @@ import tqdm
 from absl import app, flags
 
 from mrnn_tf import schema
+from mrnn_tf.errors import UserError
 from serving import photos
 from serving.client import Client, Row, ServingError
 
@@ -149,7 +150,7 @@ def main(arguments: list[str]) -> None:
     name, arguments = (arguments[0], arguments[1:]) if arguments else ("", [])
     if name != "status" and name not in COMMANDS:
         known = ", ".join([*COMMANDS, "status"])
-        raise ValueError(f"{name!r} is no command; there are {known} (--help shows examples).")
+        raise UserError(f"{name!r} is no command; there are {known} (--help shows examples).")
     with _client() as client:
         if name == "status":
             _status(client)
@@ -177,10 +178,10 @@ def _credentials() -> grpc.ChannelCredentials | None:
     if not _TLS.value:
         for flag in files:
             if flag.value is not None:
-                raise ValueError(f"--{flag.name} needs --tls.")
+                raise UserError(f"--{flag.name} needs --tls.")
         return None
     if (_KEY_FILE.value is None) != (_CERT_FILE.value is None):
-        raise ValueError("--key_file and --cert_file are given together or not at all.")
+        raise UserError("--key_file and --cert_file are given together or not at all.")
     return grpc.ssl_channel_credentials(
         *(None if flag.value is None else Path(flag.value).read_bytes() for flag in files)
     )
@@ -197,7 +198,7 @@ def _inputs(name: str, arguments: list[str]) -> tuple[list[str | None], list[str
         texts = arguments[1:] or ([""] if arguments and "[" in command.takes else [])
         files = arguments[:1] * len(texts)
     if not texts:
-        raise ValueError(f"{name} takes {command.takes} (--help shows examples).")
+        raise UserError(f"{name} takes {command.takes} (--help shows examples).")
     return files, texts
 
 
@@ -212,7 +213,7 @@ def _status(client: Client) -> None:
         if not versions:
             print(f"{model}  not served")
     if "AVAILABLE" not in states[schema.MODEL].values():
-        raise ValueError(f"no version of {schema.MODEL} is available at {client.server}.")
+        raise UserError(f"no version of {schema.MODEL} is available at {client.server}.")
 
 
 def _answer_all(
@@ -230,7 +231,7 @@ def _answer_all(
                 _write(bar, command, file, text, answer)
                 bar.update()
     if failures:
-        raise ValueError(f"{failures} of {len(texts)} inputs failed.")
+        raise UserError(f"{failures} of {len(texts)} inputs failed.")
 
 
 def _read(file: str | None) -> Image | Failure:

@@ -23,6 +23,7 @@ from absl import flags, logging
 from grpc_health.v1 import health, health_pb2
 
 from mrnn_tf import program
+from mrnn_tf.errors import UserError
 from serving import grpc_api, rest_api
 from serving.batching import Batcher
 from serving.prediction import Predictor
@@ -60,7 +61,7 @@ class _RestServer(uvicorn.Server):
 
 def main(_) -> None:
     if _BASE_PATH.value is None:
-        raise ValueError("--model_base_path is required (--help shows an example).")
+        raise UserError("--model_base_path is required (--help shows an example).")
     if _INTRA_OP.value:
         tf.config.threading.set_intra_op_parallelism_threads(_INTRA_OP.value)
     # What is imported by now stays: collecting an unloaded version need not look at it.
@@ -143,7 +144,7 @@ def _listen(flag: str, port: int) -> socket.socket:
     try:
         return socket.create_server((_HOST.value, port))
     except OSError as error:
-        raise ValueError(
+        raise UserError(
             f"--{flag}: cannot listen on {_HOST.value}:{port} ({error.strerror}); 0 takes a free "
             "port."
         ) from None

@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 from PIL import ExifTags, Image, ImageOps
 
+from mrnn_tf.errors import UserError
+
 FORMATS = ("JPEG", "PNG", "GIF", "BMP")  # those that the model decodes
 _JPEG_QUALITY = 95
 
@@ -24,9 +26,9 @@ def _features(path: str) -> np.ndarray:
     try:
         features = np.load(path, allow_pickle=False)
     except (ValueError, EOFError):
-        raise ValueError(f"{path}: no array as numpy.save writes it.") from None
+        raise UserError(f"{path}: no array as numpy.save writes it.") from None
     if features.ndim != 1 or features.dtype.kind not in "fiu" or not np.isfinite(features).all():
-        raise ValueError(
+        raise UserError(
             f"{path}: features are finite numbers [D], and these are {features.dtype} "
             f"{list(features.shape)}."
         )
@@ -47,4 +49,4 @@ def _upright(path: str) -> bytes:
             return rotated.getvalue()
     except (OSError, SyntaxError, Image.DecompressionBombError) as error:
         what = "no image" if isinstance(error, Image.UnidentifiedImageError) else "a damaged image"
-        raise ValueError(f"{path}: {what}; JPEG, PNG, GIF and BMP are understood.") from None
+        raise UserError(f"{path}: {what}; JPEG, PNG, GIF and BMP are understood.") from None

@@ -19,6 +19,7 @@ from absl import logging
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import get_model_status_pb2, model_pb2, prediction_log_pb2
 
+from mrnn_tf.errors import UserError
 from serving import refusal, tensor_protos
 from serving.refusal import Refused
 from serving.signatures import Signature
@@ -118,7 +119,7 @@ class Servables:
         if not tf.io.gfile.isdir(base_path):
             raise FileNotFoundError(f"--model_base_path: there is no directory {base_path}.")
         if _versions(base_path):
-            raise ValueError(
+            raise UserError(
                 f"--model_base_path: {base_path} holds versions of one model; give the directory "
                 "above it."
             )

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from mrnn_tf.errors import UserError
 from serving.messages import DataType, TensorProto
 
 # Per type: the array's, and the field that holds values where `tensor_content` does not.
@@ -21,7 +22,7 @@ _OF_ARRAY = {np.dtype(kind): dtype for dtype, (kind, _) in _TYPES.items()}
 def to_proto(array: np.ndarray) -> TensorProto:
     """The message of an array; strings are an object array of bytes."""
     if array.dtype not in _OF_ARRAY:
-        raise ValueError(f"array: no tensor type here for {array.dtype}.")
+        raise UserError(f"array: no tensor type here for {array.dtype}.")
     proto = TensorProto(dtype=_OF_ARRAY[array.dtype])
     for size in array.shape:
         proto.tensor_shape.dim.add(size=size)
@@ -36,7 +37,7 @@ def to_proto(array: np.ndarray) -> TensorProto:
 def to_array(proto: TensorProto) -> np.ndarray:
     """The array of a message; strings are an object array of bytes."""
     if proto.dtype not in _TYPES:
-        raise ValueError(f"proto: tensors of {DataType.Name(proto.dtype)} are not understood.")
+        raise UserError(f"proto: tensors of {DataType.Name(proto.dtype)} are not understood.")
     kind, field = _TYPES[proto.dtype]
     shape = [dim.size for dim in proto.tensor_shape.dim]
     if proto.tensor_content:

@@ -7,13 +7,13 @@ import pytest
 from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 from pycocoevalcap.cider.cider import Cider as CocoCider
 
+from mrnn_tf.consensus.neighbours import MISSING
+from mrnn_tf.consensus.ngrams import UNKNOWN, Corpus
+from mrnn_tf.consensus.oracle import Oracle
+from mrnn_tf.consensus.reranking import Comparison, mean_of_highest, nearness, order
+from mrnn_tf.consensus.similarity import SIMILARITIES, Bleu, Cider, SentenceBleu
 from mrnn_tf.metrics import captions as metrics
 from mrnn_tf.metrics.cider import CiderD
-from mrnn_tf.retrieval.consensus import Comparison, mean_of_highest, nearness, order
-from mrnn_tf.retrieval.neighbours import MISSING
-from mrnn_tf.retrieval.ngrams import UNKNOWN, Corpus
-from mrnn_tf.retrieval.oracle import Oracle
-from mrnn_tf.retrieval.similarity import SIMILARITIES, Bleu, Cider, SentenceBleu
 
 WORDS = ["a", "the", "dog", "cat", "runs", "sits", "on", "in", "grass", "red", "big", "and"]
 HYPOTHESES = [

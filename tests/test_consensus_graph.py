@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from mrnn_tf.consensus import graph as consensus_graph
+from mrnn_tf.consensus.graph import ConsensusGraph
+from mrnn_tf.consensus.ngrams import Corpus
+from mrnn_tf.consensus.reranking import Comparison
 from mrnn_tf.metrics import captions as metrics
-from mrnn_tf.retrieval import consensus_graph
-from mrnn_tf.retrieval.consensus import Comparison
-from mrnn_tf.retrieval.consensus_graph import ConsensusGraph
-from mrnn_tf.retrieval.ngrams import Corpus
 
 WORDS = ["a", "the", "dog", "cat", "runs", "sits", "on", "in", "grass", "red", "big", "and"]
 IMAGES, K, N, M = 40, 8, 5, 12

@@ -7,7 +7,8 @@ import tensorflow as tf
 from official.nlp.modeling.ops import beam_search
 
 from mrnn_tf import decode, schema
-from mrnn_tf.config import VARIANTS, ModelConfig
+from mrnn_tf.config import VARIANTS, BeamSearch, ModelConfig
+from mrnn_tf.errors import UserError
 from mrnn_tf.model.mrnn import MRNN
 
 A, B = 4, 5
@@ -54,11 +55,15 @@ def by_hand(model, image_features, *sentences):
     return [row[: len(words)] for row, words in zip(found, sentences, strict=True)]
 
 
-def beam_of(model, image_features, prefix=None, width=3, **settings):
+def wide(width, max_words=20, length_power=0.0):
+    return BeamSearch(width, max_words, length_power)
+
+
+def beam_of(model, image_features, prefix=None, width=3, n_best=None, **settings):
     @tf.function
     def search():
         image = model.project_image(image_features)
-        return decode.beam(*decode.begin(model, image, prefix, width), width=width, **settings)
+        return decode.beam(*decode.begin(model, image, prefix), wide(width, **settings), n_best)
 
     return search()
 
@@ -75,7 +80,7 @@ def test_a_cut_sentence_pays_for_its_end():
     found = decode.greedy(chain(TABLE), *start(1), max_words=1)
     assert found.ids.numpy().tolist() == [[[A, END]]]
     np.testing.assert_allclose(found.log_probs, [[np.log(0.3 * 0.2)]], rtol=1e-4)
-    found = decode.beam(chain(TABLE), *start(2), width=2, max_words=1)
+    found = decode.beam(chain(TABLE), *start(2), wide(2, max_words=1))
     assert found.ids[0, 0].numpy().tolist() == [A, END]
     np.testing.assert_allclose(found.log_probs[0, 0], np.log(0.3 * 0.2), rtol=1e-4)
 
@@ -90,7 +95,7 @@ def test_a_search_stops_when_its_sentences_are_decided():
     decode.greedy(counted, *start(2), max_words=500)
     assert steps.numpy() == 3
     steps.assign(0)
-    decode.beam(counted, *start(2), width=2, n_best=1, max_words=500)
+    decode.beam(counted, *start(2), wide(2, max_words=500), n_best=1)
     assert steps.numpy() < 10
 
 
@@ -135,9 +140,8 @@ def test_the_best_sentence_is_the_one_of_model_garden(seed):
     )
     ours = decode.beam(
         lambda ids, state: (tf.gather(logits, ids), state),
-        *start(width),
-        width=width,
-        max_words=longest - 1,
+        *start(1),
+        wide(width, max_words=longest - 1),
     )
     assert ours.log_probs[0, 0] >= scores[0, 0] - 1e-5
     length = int(tf.math.count_nonzero(ours.ids[0, 0]))
@@ -159,7 +163,7 @@ def test_the_probabilities_are_the_models_own(variant):
     image = model.project_image(image_features)
     greedy = decode.greedy(*decode.begin(model, image), max_words=6)
     drawn = decode.sample(
-        *decode.begin(model, image, copies=2), seed=3, temperature=2.0, copies=2, max_words=6
+        *decode.begin(model, image), seed=3, temperature=2.0, copies=2, max_words=6
     )
     for found in (greedy, drawn, beam_of(model, image_features, max_words=6)):
         for row in range(2):
@@ -229,7 +233,7 @@ def test_draws_follow_the_probabilities_and_the_seed():
     table[[A, B], END] = 1.0
 
     def draw(seed=0, **settings):
-        found = decode.sample(chain(table), *start(2000), seed=seed, copies=2000, **settings)
+        found = decode.sample(chain(table), *start(1), seed=seed, copies=2000, **settings)
         return found.ids[0, :, 0].numpy().tolist()
 
     def share(words):
@@ -242,6 +246,12 @@ def test_draws_follow_the_probabilities_and_the_seed():
     np.testing.assert_allclose(share(draw(top_p=0.6)), [0.625, 0.375, 0.0], atol=0.04)
     assert share(draw(top_p=0.4)) == [1.0, 0.0, 0.0]
     assert draw(seed=5) == draw(seed=5) != draw(seed=6)
+
+
+@pytest.mark.parametrize("settings", [{"beam": 0}, {"max_words": 0}, {"length_power": -0.1}])
+def test_searches_that_cannot_be_made_are_refused(settings):
+    with pytest.raises(UserError, match=next(iter(settings))):
+        BeamSearch(**settings)
 
 
 @pytest.mark.parametrize("settings", [{"temperature": 0.0}, {"top_p": 0.0}, {"top_p": 1.5}])

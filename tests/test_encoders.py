@@ -36,7 +36,7 @@ def test_create_refuses_unknown_names_and_crops():
 def test_ten_crops_are_averaged():
     inputs = keras.Input((7, 7, 3))
     model = keras.Model(inputs, keras.layers.GlobalMaxPooling2D()(inputs))
-    network = encoders.Network(lambda _: model, lambda pixels: pixels / 255.0, 7, "unit")
+    network = encoders.Backbone(lambda _: model, lambda pixels: pixels / 255.0, 7, "unit")
     encoder = encoders.Encoder("brightest", network, model, crops=10)
     rng = np.random.default_rng(0)
     pictures = [rng.integers(0, 256, (side, 20, 3), dtype=np.uint8) for side in (8, 30)]

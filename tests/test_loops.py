@@ -116,7 +116,7 @@ def photos(tmp_path_factory):
     vocabulary.save(f"{directory}/vocabulary.txt")
     records.DatasetInfo(
         dataset="photos",
-        splits={"train": records.Split(4, 4, 1)},
+        splits={"train": records.SplitCounts(4, 4, 1)},
         stores=("features", "images"),
         encoder={"identity": encoder.identity, **encoder.describe()},
         feature_size=encoder.feature_size,

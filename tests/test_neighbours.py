@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
-from mrnn_tf.retrieval import neighbours
-from mrnn_tf.retrieval.neighbours import MISSING, Whitening, nearest
+from mrnn_tf.consensus import neighbours
+from mrnn_tf.consensus.neighbours import MISSING, Whitening, nearest
 
 
 @pytest.fixture

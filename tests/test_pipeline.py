@@ -114,7 +114,7 @@ def test_padding_is_under_a_tenth_of_the_words(tmp_path):
             writer.write(records.serialize(str(i), ["dog " * length], np.zeros(1)))
     records.DatasetInfo(
         "lengths",
-        {"train": records.Split(600, 600, 1)},
+        {"train": records.SplitCounts(600, 600, 1)},
         ("features",),
         None,
         1,
@@ -148,7 +148,7 @@ def test_a_split_without_captions_and_a_store_that_is_not_there_are_refused(tmp_
     with tf.io.TFRecordWriter(path) as writer:
         writer.write(records.serialize("a.jpg", [], np.zeros(1)))
     records.DatasetInfo(
-        "bare", {"test": records.Split(1, 0, 1)}, ("features",), None, 1, {}, None, {}, "", ""
+        "bare", {"test": records.SplitCounts(1, 0, 1)}, ("features",), None, 1, {}, None, {}, "", ""
     ).save(directory)
     source = pipeline.Source(directory, "test", vocabulary)
     assert len(list(pipeline.image_batches(source, 4))) == 1

@@ -53,7 +53,10 @@ def test_images_become_features_and_bad_ones_are_reported(prepare, photos, tmp_p
     assert "1 x image file is missing: 7.jpg" in done.err
     assert "next: python -m trainer.task" in done.out
     info = records.DatasetInfo.load(str(output))
-    assert info.splits == {"train": records.Split(5, 10, 2), "val": records.Split(3, 4, 1)}
+    assert info.splits == {
+        "train": records.SplitCounts(5, 10, 2),
+        "val": records.SplitCounts(3, 4, 1),
+    }
     assert info.identity.startswith("efficientnet_lite0:") and info.feature_size == 1280
     assert sorted(os.listdir(output)) == [
         "dataset.json",

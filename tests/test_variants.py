@@ -3,7 +3,7 @@ import pytest
 
 from mrnn_tf import config
 from mrnn_tf.config import ModelConfig
-from mrnn_tf.model import MRNN, VARIANTS
+from mrnn_tf.model import MRNN, WIRINGS
 
 # Vocabulary, features, embedding layers, recurrent, multimodal: no two products alike.
 V, D, E1, E2, R, M = 101, 37, 11, 13, 13, 17
@@ -31,11 +31,11 @@ def parameters(model):
 
 
 def test_the_table_has_the_names_of_the_config():
-    assert tuple(VARIANTS) == config.VARIANTS == tuple(PARAMETERS)
+    assert tuple(WIRINGS) == config.VARIANTS == tuple(PARAMETERS)
 
 
 def test_the_variants_whose_recurrence_sees_the_image():
-    assert [name for name, wiring in VARIANTS.items() if wiring.recurrence_sees_image] == [
+    assert [name for name, wiring in WIRINGS.items() if wiring.recurrence_sees_image] == [
         "vis_in_rnn",
         "vis_in_rnn_both",
         "vis_in_rnn_both_shared",
@@ -43,7 +43,7 @@ def test_the_variants_whose_recurrence_sees_the_image():
     ]
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", WIRINGS)
 def test_parameters_of_the_variants(variant):
     assert parameters(MRNN(ModelConfig(variant, **SIZES), V, D)) == PARAMETERS[variant]
 

@@ -52,7 +52,7 @@ def write_pictures(directory: str, count: int = 6) -> str:
             writer.write(records.serialize(f"{i}.png", captions, None, encoded))
     records.DatasetInfo(
         dataset="pictures",
-        splits={schema.TEST: records.Split(count, count, 1)},
+        splits={schema.TEST: records.SplitCounts(count, count, 1)},
         stores=("images",),
         encoder=None,
         feature_size=None,
@@ -88,7 +88,7 @@ def write(
                     training += captions if split == schema.TRAIN else []
                     encoded = picture(colour) if pictures else None
                     writer.write(records.serialize(f"{split}-{i}.jpg", captions, features, encoded))
-        splits[split] = records.Split(count, 3 * count if captioned else 0, shards)
+        splits[split] = records.SplitCounts(count, 3 * count if captioned else 0, shards)
     vocabulary = text.Vocabulary.build(training, min_count=2)
     if training:
         vocabulary.save(tf.io.gfile.join(directory, schema.VOCABULARY_FILE))

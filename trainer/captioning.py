@@ -7,6 +7,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from mrnn_tf import decode, schema
+from mrnn_tf.config import BeamSearch
 from mrnn_tf.data import pipeline
 from mrnn_tf.metrics import captions as metrics
 from mrnn_tf.run import Network, Run
@@ -22,7 +23,7 @@ class Decoding:
     beam: int = 5
     n_best: int = 10
     widths: tuple[int, ...] = (1, 3, 5, 10)
-    length_power: float = decode.LENGTH_POWER
+    length_power: float = BeamSearch.length_power
     max_words: int = 20
 
     @property
@@ -66,11 +67,9 @@ def caption_images(
 
     def beam(image, width: int, n_best: int) -> decode.Decoded:
         return decode.beam(
-            *decode.begin(model, image, copies=width),
-            width=width,
-            n_best=n_best,
-            length_power=decoding.length_power,
-            max_words=decoding.max_words,
+            *decode.begin(model, image),
+            BeamSearch(width, decoding.max_words, decoding.length_power),
+            n_best,
         )
 
     @tf.function
@@ -116,18 +115,11 @@ def beam_scores(
     network: Network, vocabulary: Vocabulary, source: pipeline.Source, batch_size: int = 64
 ) -> dict[str, float]:
     """CIDEr and BLEU-4 of the captions of a split, by the default search."""
-    decoding = Decoding()
 
     @tf.function
     def search(batch):
         image = network.model.project_image(network.features(batch))
-        return decode.beam(
-            *decode.begin(network.model, image, copies=decoding.beam),
-            width=decoding.beam,
-            n_best=1,
-            length_power=decoding.length_power,
-            max_words=decoding.max_words,
-        ).ids[:, 0]
+        return decode.beam(*decode.begin(network.model, image), BeamSearch(), n_best=1).ids[:, 0]
 
     references, results = {}, {}
     for batch in network.images(source, batch_size):

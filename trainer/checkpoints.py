@@ -11,6 +11,7 @@ import re
 
 import tensorflow as tf
 
+from mrnn_tf.errors import UserError
 from mrnn_tf.run import checkpoint_steps
 
 SCRATCH = "ram://scratch"
@@ -60,7 +61,7 @@ class Checkpoints:
         whole = set.intersection(*steps.values())
         more_workers = checkpoint_steps(self._directory, f"iterator-{self._workers}")
         if more_workers or (not whole and len(steps["model"]) > 1):
-            raise ValueError(
+            raise UserError(
                 f"{self._directory} holds checkpoints, but none of {self._workers} workers: go on "
                 "with as many workers as the run began with."
             )
@@ -74,7 +75,7 @@ class Checkpoints:
         try:
             self._state.read(path).assert_existing_objects_matched()
         except (AssertionError, ValueError, tf.errors.InvalidArgumentError) as error:
-            raise ValueError(f"{path} is the checkpoint of another run: {error}") from error
+            raise UserError(f"{path} is the checkpoint of another run: {error}") from error
         self._iterator.read(_path(self._directory, self._own, step)).assert_consumed()
 
 

@@ -23,6 +23,7 @@ from absl import flags, logging
 
 from mrnn_tf import files, program, schema
 from mrnn_tf.data import pipeline, records
+from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import captions as metrics
 from mrnn_tf.metrics import coco
 from mrnn_tf.model.words import nearest_words
@@ -67,7 +68,7 @@ _SHOWN_WORDS = ("dog", "man", "women", "red", "two", "running", "jumps", "water"
 def main(_: list[str]) -> None:
     for flag in (_JOB_DIR, _DATA):
         if flag.value is None:
-            raise ValueError(f"--{flag.name} is required (--help shows an example).")
+            raise UserError(f"--{flag.name} is required (--help shows an example).")
     decoding = Decoding(
         _BEAM.value, _N_BEST.value, _widths(), _LENGTH_POWER.value, _MAX_WORDS.value
     )
@@ -125,7 +126,7 @@ def _tasks(reference_data: str) -> set[str]:
     """What is to be done; reranking is done unasked where there are training images."""
     tasks = set(_TASKS.value)
     if not tasks or tasks - set(TASKS):
-        raise ValueError(
+        raise UserError(
             f"--tasks must be of {', '.join(TASKS)}, like {','.join(TASKS[:2])}; "
             f"got {','.join(_TASKS.value)}."
         )
@@ -135,7 +136,7 @@ def _tasks(reference_data: str) -> set[str]:
             logging.info("%s holds no training captions: nothing is reranked.", reference_data)
             return tasks - {RERANK}
         if tasks - {CAPTIONS}:
-            raise ValueError(
+            raise UserError(
                 f"--tasks {','.join(_TASKS.value)} needs training images, which {reference_data} "
                 "does not hold: name records that do by --reference_data."
             )
@@ -159,7 +160,7 @@ def _widths() -> tuple[int, ...]:
     except ValueError:
         widths = (0,)
     if min(widths, default=1) < 1:
-        raise ValueError(f"--widths must be numbers from 1, like 1,3,5; got {_WIDTHS.value}.")
+        raise UserError(f"--widths must be numbers from 1, like 1,3,5; got {_WIDTHS.value}.")
     return widths
 
 

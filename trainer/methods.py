@@ -5,12 +5,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from mrnn_tf.consensus import reranking as consensus
+from mrnn_tf.consensus.ngrams import Corpus, tokenize_lists
+from mrnn_tf.consensus.reranking import Compared, Comparison
+from mrnn_tf.consensus.similarity import SIMILARITIES
+from mrnn_tf.errors import UserError
 from mrnn_tf.metrics.coco import ImageId
 from mrnn_tf.metrics.nbest import NBest
-from mrnn_tf.retrieval import consensus
-from mrnn_tf.retrieval.consensus import Compared, Comparison
-from mrnn_tf.retrieval.ngrams import Corpus, tokenize_lists
-from mrnn_tf.retrieval.similarity import SIMILARITIES
 from trainer.neighbourhood import Near
 
 MBR, COMBINED = "mbr", "combined"
@@ -87,7 +88,7 @@ def scores(method: str, compared: Compared, n_best: NBest, settings: Settings) -
 
 def _log_prob_a_word(n_best: NBest) -> np.ndarray:
     if n_best.log_probs is None:
-        raise ValueError(
+        raise UserError(
             "The n-best lists have no `log_probs`, which the method combined counts: add them, or "
             "let them count nothing (--log_prob 0)."
         )

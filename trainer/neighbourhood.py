@@ -6,10 +6,12 @@ import numpy as np
 import tensorflow as tf
 
 from mrnn_tf import schema
+from mrnn_tf.consensus import neighbours
+from mrnn_tf.consensus import reranking as consensus
+from mrnn_tf.consensus.ngrams import Corpus
 from mrnn_tf.data import pipeline, records
+from mrnn_tf.errors import UserError
 from mrnn_tf.metrics.coco import ImageId
-from mrnn_tf.retrieval import consensus, neighbours
-from mrnn_tf.retrieval.ngrams import Corpus
 from mrnn_tf.run import Run
 
 # Whitened features are of the refined ones, where the model refines features.
@@ -39,7 +41,7 @@ class Neighbourhood:
 
     def __init__(self, run: Run, directory: str, features: str = FEATURES[0]):
         if features not in FEATURES:
-            raise ValueError(f"`features` must be one of {', '.join(FEATURES)}, not {features!r}.")
+            raise UserError(f"`features` must be one of {', '.join(FEATURES)}, not {features!r}.")
         source = run.source(directory, schema.TRAIN)
         self._run = run
         network = run.network
@@ -56,7 +58,7 @@ class Neighbourhood:
         with records.naming_corruption(directory):
             ids, self._features, captions = self._read(source)
         if not any(captions):
-            raise ValueError(f"The training images of {directory} have no captions.")
+            raise UserError(f"The training images of {directory} have no captions.")
         self._places = {image_id: place for place, image_id in enumerate(ids)}
         self.corpus = Corpus.of(captions)
         self._whitening = None

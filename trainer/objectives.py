@@ -14,6 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from mrnn_tf import decode, schema, text
+from mrnn_tf.config import BeamSearch
 from mrnn_tf.metrics.captions import tokenize
 from mrnn_tf.metrics.cider import CiderD
 from mrnn_tf.model import loss
@@ -78,10 +79,8 @@ class ExpectedCider:
         model = network.model
         features = model.dropout_features(network.features(batch), training=True)
         found = decode.beam(
-            *decode.begin(model, model.project_image(features), copies=self._width),
-            width=self._width,
-            length_power=decode.LENGTH_POWER,
-            max_words=self._max_words,
+            *decode.begin(model, model.project_image(features)),
+            BeamSearch(beam=self._width, max_words=self._max_words),
         )
         references = text.tokenize(tf.reshape(batch["captions"], [-1]))
         references = tf.strings.reduce_join(references, axis=-1, separator=" ")

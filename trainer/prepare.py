@@ -26,6 +26,7 @@ from mrnn_tf.batch import beam
 from mrnn_tf.data import demo, readers, records, shards
 from mrnn_tf.data.features import FeatureTable
 from mrnn_tf.data.listing import CaptionedImage, Problems
+from mrnn_tf.errors import UserError
 from mrnn_tf.vision import encoders
 
 _DATASET = flags.DEFINE_enum("dataset", None, sorted(readers.READERS), "Format of the source.")
@@ -73,18 +74,18 @@ class WriteShard(beam.DoFn):
 def main(beam_flags: list[str]) -> None:
     for flag in (_DATASET, _OUTPUT):
         if flag.value is None:
-            raise ValueError(f"--{flag.name} is required (--help shows an example).")
+            raise UserError(f"--{flag.name} is required (--help shows an example).")
     if _SOURCE.value is None and _DATASET.value != "demo":
-        raise ValueError(f"--source is required for --dataset {_DATASET.value}.")
+        raise UserError(f"--source is required for --dataset {_DATASET.value}.")
     if _FEATURES.value and (_ENCODER.present or _ENCODER_WEIGHTS.value):
-        raise ValueError("--features and --encoder exclude each other: give one of them.")
+        raise UserError("--features and --encoder exclude each other: give one of them.")
     if _FEATURES.value and _STORE.value == "images":
-        raise ValueError("--features needs --store features or both.")
+        raise UserError("--features needs --store features or both.")
     for flag in (_NAMES, _ENCODER_NAME):
         if flag.value and not _FEATURES.value:
-            raise ValueError(f"--{flag.name} goes with --features, which was not given.")
+            raise UserError(f"--{flag.name} goes with --features, which was not given.")
     if _FEATURES.value and _CROPS.present:
-        raise ValueError("--crops goes with --encoder, not with --features.")
+        raise UserError("--crops goes with --encoder, not with --features.")
     options = batch.parse_options(beam_flags)
     program.log_devices(_REQUIRE_GPU.value)
     stores = ("features", "images") if _STORE.value == "both" else (_STORE.value,)
@@ -128,7 +129,7 @@ def main(beam_flags: list[str]) -> None:
         plan,
         WriteShard(stores, encoder_spec, table_spec),
         options,
-        done=shards.Progress(plan),
+        done=shards.ShardProgress(plan),
         total=len(listing),
         unit="images",
     )
@@ -138,7 +139,7 @@ def main(beam_flags: list[str]) -> None:
     if skipped:
         _report(problems)
     if not any(split.images for split in splits.values()):
-        raise ValueError(f"No image of --source {source} could be read: nothing was prepared.")
+        raise UserError(f"No image of --source {source} could be read: nothing was prepared.")
 
     # The vocabulary, from the training captions that were written; the marker last.
     lost = {name for _, name in skipped}
@@ -177,7 +178,7 @@ def _with_features(
 ) -> list[CaptionedImage]:
     found = [image for image in listing if table.row(image.image_id) is not None]
     if not found:
-        raise ValueError(
+        raise UserError(
             f"--names {_NAMES.value} names no image of --source {_SOURCE.value}: "
             f"the dataset's first is {listing[0].image_id}."
         )
@@ -191,7 +192,7 @@ def _report(problems: Problems) -> None:
     for sentence in problems.sentences():
         logging.warning("%s", sentence)
     if len(problems) and _STRICT.value:
-        raise ValueError(f"--strict: {'; '.join(problems.sentences())}.")
+        raise UserError(f"--strict: {'; '.join(problems.sentences())}.")
 
 
 def _fingerprint(
@@ -221,13 +222,13 @@ def _is_finished(output: str, work: str, fingerprint: str) -> bool:
             tf.io.gfile.rmtree(work)
         if records.DatasetInfo.load(output).fingerprint == fingerprint:
             return True
-        raise ValueError(_OTHER_DATASET.format(output))
+        raise UserError(_OTHER_DATASET.format(output))
     if tf.io.gfile.exists(request):
         with tf.io.gfile.GFile(request) as file:
             if file.read() == fingerprint:
                 logging.info("Finishing the dataset that %s holds in part.", output)
                 return False
-        raise ValueError(_PART_OF_OTHER.format(output))
+        raise UserError(_PART_OF_OTHER.format(output))
     _refuse_foreign(output)
     tf.io.gfile.makedirs(work)
     files.write_whole(request, fingerprint)
@@ -240,9 +241,9 @@ def _refuse_to_draw(output: str, work: str, source: str) -> None:
     request = tf.io.gfile.join(work, _REQUEST)
     if tf.io.gfile.exists(tf.io.gfile.join(output, schema.DATASET_FILE)):
         if records.DatasetInfo.load(output).dataset != "demo":
-            raise ValueError(_OTHER_DATASET.format(output))
+            raise UserError(_OTHER_DATASET.format(output))
     elif not _SOURCE.value and not tf.io.gfile.exists(source) and tf.io.gfile.exists(request):
-        raise ValueError(_PART_OF_OTHER.format(output))  # a demo is drawn before its request
+        raise UserError(_PART_OF_OTHER.format(output))  # a demo is drawn before its request
 
 
 def _refuse_foreign(output: str) -> None:
@@ -251,7 +252,7 @@ def _refuse_foreign(output: str) -> None:
         return
     names = {name.rstrip("/") for name in tf.io.gfile.listdir(output)}
     if names - {_WORK} and not names & {_WORK, schema.DATASET_FILE}:
-        raise ValueError(f"--output {output} holds other files: choose a new or empty folder.")
+        raise UserError(f"--output {output} holds other files: choose a new or empty folder.")
 
 
 def _say_next() -> None:

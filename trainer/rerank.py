@@ -33,13 +33,14 @@ import tensorflow as tf
 from absl import flags, logging
 
 from mrnn_tf import files, program, schema
+from mrnn_tf.consensus import reranking as consensus
+from mrnn_tf.consensus.oracle import Oracle
+from mrnn_tf.consensus.reranking import Compared
 from mrnn_tf.data import pipeline, records
+from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import coco, nbest
 from mrnn_tf.metrics.coco import ImageId
 from mrnn_tf.metrics.nbest import NBest
-from mrnn_tf.retrieval import consensus
-from mrnn_tf.retrieval.consensus import Compared
-from mrnn_tf.retrieval.oracle import Oracle
 from mrnn_tf.run import Run
 from trainer import methods, tuning
 from trainer.methods import Settings
@@ -75,10 +76,10 @@ def main(_: list[str]) -> None:
 def _rerank() -> None:
     for flag in (_HYPOTHESES, _OUTPUT):
         if flag.value is None:
-            raise ValueError(f"--{flag.name} is required (--help shows an example).")
+            raise UserError(f"--{flag.name} is required (--help shows an example).")
     method = _METHOD.value
     if _TUNE.value and method not in methods.BY_NEIGHBOURS:
-        raise ValueError(f"--tune: the method {method} has nothing to tune.")
+        raise UserError(f"--tune: the method {method} has nothing to tune.")
     n_best = nbest.read_n_best(_HYPOTHESES.value)
     settings = Settings(_K.value, _M.value, _WEIGHT.value, _LOG_PROB.value)
     if method in methods.ORACLES:
@@ -112,7 +113,7 @@ def _compare(method: str, n_best: dict[ImageId, NBest]) -> dict[ImageId, Compare
         return methods.compare(method, n_best)
     for flag in (_DATA, _JOB_DIR):
         if flag.value is None:
-            raise ValueError(f"--{flag.name} is required for the method {method}.")
+            raise UserError(f"--{flag.name} is required for the method {method}.")
     run = Run.load(_JOB_DIR.value)
     source = run.source(_DATA.value, _SPLIT.value)
     place = f"the split {_SPLIT.value} of {_DATA.value}"
@@ -134,11 +135,11 @@ def _oracle(n_best: dict[ImageId, NBest]) -> Oracle:
         place = f"the split {_SPLIT.value} of {_DATA.value}"
         references = dict(pipeline.captions_by_id(_DATA.value, _SPLIT.value))
     else:
-        raise ValueError("--references is required (or --data), to know what people say.")
+        raise UserError("--references is required (or --data), to know what people say.")
     _check_images(n_best, references, place)
     references = {str(image): some for image, some in references.items()}
     if not any(map(any, references.values())):
-        raise ValueError(f"{place} has no captions: there is nothing to choose by.")
+        raise UserError(f"{place} has no captions: there is nothing to choose by.")
     wanted = {image: references[str(image)] for image in n_best}
     return Oracle(wanted, {image: some.captions for image, some in n_best.items()})
 
@@ -168,7 +169,7 @@ def _check_images(n_best: dict[ImageId, NBest], known, place: str) -> None:
     known = {str(image): None for image in known}
     unknown = [image for image in n_best if str(image) not in known]
     if unknown:
-        raise ValueError(
+        raise UserError(
             f"{len(unknown)} of {len(n_best)} images of {_HYPOTHESES.value} are not in {place}: "
             f"{coco.first_few(unknown)}; it has {coco.first_few(known) or 'no images'}."
         )

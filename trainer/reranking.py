@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from mrnn_tf.consensus.oracle import Oracle
+from mrnn_tf.consensus.reranking import Compared, order
 from mrnn_tf.data import pipeline
 from mrnn_tf.metrics import captions as metrics
 from mrnn_tf.metrics.nbest import NBest
-from mrnn_tf.retrieval.consensus import Compared, order
-from mrnn_tf.retrieval.oracle import Oracle
 from mrnn_tf.run import Run
 from trainer import methods, ranks, tables
 from trainer.captioning import Captioned

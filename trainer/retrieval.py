@@ -17,9 +17,11 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from mrnn_tf import files
+from mrnn_tf.consensus import neighbours
 from mrnn_tf.data import pipeline
+from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import ranking
-from mrnn_tf.retrieval import exact, marginal, neighbours
+from mrnn_tf.retrieval import exact, marginal
 from mrnn_tf.retrieval.expansion import expand
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.sentences import blocks, read
@@ -74,14 +76,14 @@ def evaluate(
     """
     scorer = Scorer(run.network.model)
     if settings.normaliser == marginal.NULL and scorer.model.no_image is None:
-        raise ValueError(
+        raise UserError(
             "--normaliser null: the run was trained without a null image (--image_dropout)."
         )
     pool = load(run, scorer, source, settings.images)
     if not len(pool.owner):
-        raise ValueError(f"The split {source.split!r} holds no captions: nothing can be ranked.")
+        raise UserError(f"The split {source.split!r} holds no captions: nothing can be ranked.")
     if not (np.isfinite(pool.features).all() and pool.features.any(axis=1).all()):
-        raise ValueError(f"The split {source.split!r} holds features that are no numbers or zero.")
+        raise UserError(f"The split {source.split!r} holds features that are no numbers or zero.")
     sample = sampled_images(run, scorer, reference_data, settings.sample, settings.seed)
     key = [run.config.to_dict(), run.step, source.info.fingerprint, source.split]
     key += [dataclasses.asdict(settings)]

@@ -24,6 +24,7 @@ from export.signatures import Settings
 from mrnn_tf import program, schema
 from mrnn_tf.config import ModelConfig, TrainConfig
 from mrnn_tf.data import records
+from mrnn_tf.errors import UserError
 from mrnn_tf.presets import PRESETS
 from mrnn_tf.run import Run
 from trainer import train
@@ -92,7 +93,7 @@ def choose_strategy(cluster: dict, jit_compile: bool) -> tf.distribute.Strategy:
     if not several and len(tf.config.list_physical_devices("GPU")) < 2:
         return tf.distribute.get_strategy()
     if jit_compile:
-        raise ValueError("--jit_compile works on one device only.")
+        raise UserError("--jit_compile works on one device only.")
     if several:
         return tf.distribute.MultiWorkerMirroredStrategy()
     return tf.distribute.MirroredStrategy()
@@ -116,7 +117,7 @@ def _encoder_file(run: Run) -> str | None:
 def main(_) -> None:
     for flag in (_DATA, _JOB_DIR):
         if flag.value is None:
-            raise ValueError(f"--{flag.name} is required (--help shows an example).")
+            raise UserError(f"--{flag.name} is required (--help shows an example).")
     preset_model, preset_train = PRESETS[_PRESET.value]()
     model, config = configured(preset_model), configured(preset_train)
 

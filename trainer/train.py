@@ -24,6 +24,7 @@ from absl import logging
 from mrnn_tf import files, run, schema
 from mrnn_tf.config import ModelConfig, RunConfig, TrainConfig
 from mrnn_tf.data import pipeline, records
+from mrnn_tf.errors import UserError
 from mrnn_tf.text import Vocabulary
 from trainer import optimization
 from trainer.board import Board
@@ -122,11 +123,11 @@ def train(
     steps = max(1, round(config.epochs * epoch))
     due = max(1, round(config.evaluate_epochs * epoch))  # steps between two evaluations
     if config.objective == "cider" and not config.initial_run:
-        raise ValueError("--objective cider needs --initial_run: a trained run to begin with.")
+        raise UserError("--objective cider needs --initial_run: a trained run to begin with.")
     replicas = strategy.num_replicas_in_sync
     together = replicas * (config.candidates if config.objective == "cider" else 1)
     if config.batch_size % together:
-        raise ValueError(
+        raise UserError(
             f"--batch_size {config.batch_size} must be a multiple of {together}: {replicas} devices"
             f"{f' by {config.candidates} candidates' if together > replicas else ''}."
         )
@@ -136,7 +137,7 @@ def train(
         step = orbit.utils.create_global_step()
         network = run.build(run_config, encoder_weights)
         if network.encoder and network.encoder.identity != info.identity:
-            raise ValueError(
+            raise UserError(
                 f"--encoder_weights: the encoder would begin as {network.encoder.identity}, but "
                 f"--data was prepared with {info.identity}: give the same weights."
             )
@@ -243,10 +244,10 @@ def plan(
 ) -> RunConfig:
     """The configuration of a run on a dataset; refuses data that cannot be trained on."""
     if schema.TRAIN not in info.splits or not info.splits[schema.TRAIN].captions:
-        raise ValueError(f"--data {data} holds no training captions.")
+        raise UserError(f"--data {data} holds no training captions.")
     if config.finetune_encoder:
         if "images" not in info.stores or "name" not in info.encoder:
-            raise ValueError(
+            raise UserError(
                 f"--finetune_encoder: --data {data} must hold images and name the encoder to begin "
                 "with: prepare it with --store both."
             )
@@ -254,7 +255,7 @@ def plan(
         digest = hashlib.sha256(settings.encode()).hexdigest()[:12]
         encoder = {**info.encoder, "identity": f"{run.FINETUNED}:{info.identity}:{digest}"}
     elif "features" not in info.stores:
-        raise ValueError(f"--data {data} holds no features: prepare it with --store features.")
+        raise UserError(f"--data {data} holds no features: prepare it with --store features.")
     else:
         encoder = info.encoder
     return RunConfig(
@@ -299,7 +300,7 @@ def begin_with(network: run.Network, config: RunConfig, vocabulary: Vocabulary) 
     )
     difference = theirs.difference(config)
     if difference or before.vocabulary.words != vocabulary.words:
-        raise ValueError(
+        raise UserError(
             f"--initial_run {job_dir} cannot begin this run: "
             f"{difference or 'its vocabulary has other words'}."
         )
@@ -311,7 +312,7 @@ def load_vocabulary(data: str, config: RunConfig) -> Vocabulary:
     """The vocabulary of the training data; refuses one of another size than the data says."""
     vocabulary = Vocabulary.load(tf.io.gfile.join(data, schema.VOCABULARY_FILE))
     if len(vocabulary) != config.vocabulary_size:
-        raise ValueError(
+        raise UserError(
             f"--data {data}: {schema.VOCABULARY_FILE} has {len(vocabulary)} words, but "
             f"{schema.DATASET_FILE} says {config.vocabulary_size}."
         )
@@ -323,7 +324,7 @@ def refuse_other_run(places: Places, config: RunConfig) -> None:
     for flag, directory in places.claimed.items():
         there = run.load_config(directory)
         if there and (difference := there.difference(config)):
-            raise ValueError(f"{flag} {directory} holds another run: {difference}. Choose another.")
+            raise UserError(f"{flag} {directory} holds another run: {difference}. Choose another.")
 
 
 def claim(places: Places, config: RunConfig, vocabulary: Vocabulary) -> None:
@@ -339,7 +340,7 @@ def claim(places: Places, config: RunConfig, vocabulary: Vocabulary) -> None:
             files.write_json(path, config.to_dict())
         except (OSError, tf.errors.OpError) as error:
             reason = getattr(error, "message", None) or error
-            raise ValueError(f"{flag} {directory} cannot be written: {reason}") from None
+            raise UserError(f"{flag} {directory} cannot be written: {reason}") from None
 
 
 def trained_captions(source: pipeline.Source, config: TrainConfig) -> int:
@@ -353,5 +354,5 @@ def trained_captions(source: pipeline.Source, config: TrainConfig) -> int:
             "%d of %d captions have over %d words: left out.", long, total, config.max_words
         )
     if long == total:
-        raise ValueError(f"All captions have more than --max_words {config.max_words} words.")
+        raise UserError(f"All captions have more than --max_words {config.max_words} words.")
     return total - long

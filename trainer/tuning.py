@@ -5,10 +5,10 @@ import html
 import itertools
 from collections.abc import Mapping, Sequence
 
+from mrnn_tf.consensus.oracle import Oracle
+from mrnn_tf.consensus.reranking import Compared, order
 from mrnn_tf.metrics.coco import ImageId
 from mrnn_tf.metrics.nbest import NBest
-from mrnn_tf.retrieval.consensus import Compared, order
-from mrnn_tf.retrieval.oracle import Oracle
 from trainer import methods
 from trainer.methods import Settings
 

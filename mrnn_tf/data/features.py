@@ -6,6 +6,8 @@ import zipfile
 import numpy as np
 import tensorflow as tf
 
+from mrnn_tf.errors import UserError
+
 _ROWS_AT_ONCE = 4096
 
 
@@ -22,22 +24,22 @@ class FeatureTable:
         self.path = path
         self.array, own_names = _open(path)
         if self.array.ndim != 2 or not np.issubdtype(self.array.dtype, np.floating):
-            raise ValueError(
+            raise UserError(
                 f"--features {path} must be a float array of shape [images, size]; "
                 f"received {self.array.dtype} {list(self.array.shape)}."
             )
         if names is None and own_names is None:
-            raise ValueError(f"--features {path} needs --names, a file with the image of each row.")
+            raise UserError(f"--features {path} needs --names, a file with the image of each row.")
         listed = _read_names(names) if names is not None else [str(n) for n in own_names]
         if len(listed) != len(self.array):
-            raise ValueError(
+            raise UserError(
                 f"--features {path} has {len(self.array)} rows, but --names "
                 f"{names or path} has {len(listed)} names: they must be as many."
             )
         self._rows = {name: row for row, name in enumerate(listed)}
         if len(self._rows) != len(listed):
             twice = next(n for i, n in enumerate(listed) if self._rows[n] != i)
-            raise ValueError(f"--names {names or path} holds {twice} twice.")
+            raise UserError(f"--names {names or path} holds {twice} twice.")
 
     @property
     def size(self) -> int:
@@ -60,7 +62,7 @@ class FeatureTable:
             if bad.any():
                 row = start + int(bad.argmax())
                 name = next(n for n, r in self._rows.items() if r == row)
-                raise ValueError(
+                raise UserError(
                     f"--features {self.path} holds NaN or infinity in row {row} ({name})."
                 )
 
@@ -74,10 +76,10 @@ def _open(path: str) -> tuple[np.ndarray, np.ndarray | None]:
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(f"--features {path} is not a readable NumPy file: {error}") from None
+        raise UserError(f"--features {path} is not a readable NumPy file: {error}") from None
     names = arrays.pop("names", None)
     if "features" not in arrays and len(arrays) != 1:
-        raise ValueError(
+        raise UserError(
             f"--features {path} must hold one array, or one called features; "
             f"it holds {', '.join(arrays) or 'none'}."
         )

@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from mrnn_tf import schema
 from mrnn_tf.data import records
+from mrnn_tf.errors import UserError
 from mrnn_tf.text import Vocabulary
 from mrnn_tf.vision import images
 from mrnn_tf.vision.encoders import Encoder
@@ -41,7 +42,7 @@ class Source:
     def __post_init__(self):
         info = self.info
         if self.stores not in info.stores:
-            raise ValueError(
+            raise UserError(
                 f"{self.directory} holds {' and '.join(info.stores)} but no {self.stores}: "
                 f"prepare it with --store {self.stores} or both."
             )
@@ -67,7 +68,7 @@ def training_batches(
     sees the same global batch whatever the number of workers.
     """
     if batch_size % workers:
-        raise ValueError(f"batch_size {batch_size} must be a multiple of {workers} workers.")
+        raise UserError(f"batch_size {batch_size} must be a multiple of {workers} workers.")
     deterministic = deterministic or workers > 1  # or the workers' batches would differ
     info = source.info
     paths = tf.constant(_captioned_shards(source, info))
@@ -102,7 +103,7 @@ def training_images(
     `training_batches`.
     """
     if batch_size % workers:
-        raise ValueError(f"batch_size {batch_size} must be a multiple of {workers} workers.")
+        raise UserError(f"batch_size {batch_size} must be a multiple of {workers} workers.")
     deterministic = deterministic or workers > 1
     info = source.info
     paths = tf.constant(_captioned_shards(source, info))
@@ -180,7 +181,7 @@ def count_long(source: Source, max_words: int) -> int:
 def _captioned_shards(source: Source, info: records.DatasetInfo) -> list[str]:
     paths = info.shards(source.directory, source.split)
     if info.splits[source.split].captions == 0:
-        raise ValueError(f"The split {source.split!r} of {source.directory} holds no captions.")
+        raise UserError(f"The split {source.split!r} of {source.directory} holds no captions.")
     return paths
 
 

@@ -9,11 +9,12 @@ import numpy as np
 import tensorflow as tf
 
 from mrnn_tf import schema
+from mrnn_tf.errors import UserError
 from mrnn_tf.files import write_whole
 
 
 @dataclasses.dataclass(frozen=True)
-class Split:
+class SplitCounts:
     """What one split holds."""
 
     images: int
@@ -26,7 +27,7 @@ class DatasetInfo:
     """The contents of `dataset.json`: written last, so a dataset without it is not whole."""
 
     dataset: str
-    splits: dict[str, Split]
+    splits: dict[str, SplitCounts]
     stores: tuple[str, ...]  # of "features", "images"
     encoder: dict | None  # what made the features; `identity` is compared, the rest is for people
     feature_size: int | None
@@ -58,17 +59,17 @@ class DatasetInfo:
         with tf.io.gfile.GFile(path) as file:
             try:
                 fields = json.load(file)
-                fields["splits"] = {k: Split(**v) for k, v in fields["splits"].items()}
+                fields["splits"] = {k: SplitCounts(**v) for k, v in fields["splits"].items()}
                 return cls(**fields | {"stores": tuple(fields["stores"])})
             except (ValueError, KeyError, TypeError) as error:
-                raise ValueError(
+                raise UserError(
                     f"{path} is not a {schema.DATASET_FILE} of mrnn_tf: {error}."
                 ) from error
 
     def shards(self, directory: str, split: str) -> list[str]:
         """Paths of a split's shards."""
         if split not in self.splits:
-            raise ValueError(
+            raise UserError(
                 f"{directory} has no split {split!r}; it has {', '.join(self.splits) or 'none'}."
             )
         return shard_paths(directory, split, self.splits[split].shards)
@@ -124,7 +125,7 @@ def count_records(path: str) -> int:
         for _ in tf.data.TFRecordDataset(path):
             count += 1
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
-        raise ValueError(
+        raise UserError(
             f"{path} is corrupt at record {count}: {error.message.split(' [')[0]}. "
             "Delete the dataset's folder and prepare it again."
         ) from None

@@ -19,6 +19,7 @@ from mrnn_tf import files, schema
 from mrnn_tf.data import records
 from mrnn_tf.data.features import FeatureTable
 from mrnn_tf.data.listing import CaptionedImage
+from mrnn_tf.errors import UserError
 from mrnn_tf.vision import images
 from mrnn_tf.vision.encoders import Encoder
 
@@ -107,12 +108,14 @@ def write_shard(
     files.write_whole(shard.report, json.dumps(report))
 
 
-def collect(shards: Sequence[Shard]) -> tuple[dict[str, records.Split], list[tuple[str, str]]]:
+def collect(
+    shards: Sequence[Shard],
+) -> tuple[dict[str, records.SplitCounts], list[tuple[str, str]]]:
     """Checks every shard against its manifest; returns the splits and what was skipped."""
     totals, skipped = {}, []
     unwritten = [shard.output for shard in shards if not tf.io.gfile.exists(shard.report)]
     if unwritten:
-        raise ValueError(
+        raise UserError(
             f"{len(unwritten)} of {len(shards)} shards were not written, the first is "
             f"{unwritten[0]}: run the same command again to finish."
         )
@@ -121,19 +124,19 @@ def collect(shards: Sequence[Shard]) -> tuple[dict[str, records.Split], list[tup
         planned = sum(1 for _ in _read_manifest(shard.manifest))
         found = records.count_records(shard.output)
         if (found, planned) != (report["images"], report["images"] + len(report["skipped"])):
-            raise ValueError(
+            raise UserError(
                 f"{shard.output} holds {found} records of {planned} planned images with "
                 f"{len(report['skipped'])} skipped: delete it and run the same command again."
             )
-        split = totals.get(shard.split, records.Split(0, 0, 0))
-        totals[shard.split] = records.Split(
+        split = totals.get(shard.split, records.SplitCounts(0, 0, 0))
+        totals[shard.split] = records.SplitCounts(
             split.images + found, split.captions + report["captions"], split.shards + 1
         )
         skipped += [tuple(pair) for pair in report["skipped"]]
     return totals, skipped
 
 
-class Progress:
+class ShardProgress:
     """How many images the shards finished so far account for; each report is read once."""
 
     def __init__(self, shards: Sequence[Shard]):

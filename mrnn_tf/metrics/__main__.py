@@ -20,6 +20,7 @@ import dataclasses
 from absl import flags
 
 from mrnn_tf import files, program
+from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import captions, coco
 
 _REFERENCES = flags.DEFINE_string("references", None, "File with the captions of people.")
@@ -52,7 +53,7 @@ _ROWS = {
 def main(_: list[str]) -> None:
     for flag in (_REFERENCES, _RESULTS):
         if flag.value is None:
-            raise ValueError(f"--{flag.name} is required (--help shows an example).")
+            raise UserError(f"--{flag.name} is required (--help shows an example).")
     references = coco.read_references(_REFERENCES.value)
     results = coco.read_results(_RESULTS.value)
     training = None

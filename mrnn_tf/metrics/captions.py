@@ -23,6 +23,7 @@ from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer import ptbtokenizer
 
 from mrnn_tf import text
+from mrnn_tf.errors import UserError
 from mrnn_tf.metrics.coco import ImageId, first_few
 
 TOKENIZERS = ("mrnn", "ptb")
@@ -88,7 +89,7 @@ def evaluate(
 def tokenize(captions: Iterable[str], tokenizer: str = "mrnn") -> list[str]:
     """The words of each caption, joined by spaces."""
     if tokenizer not in TOKENIZERS:
-        raise ValueError(f"`tokenizer` must be one of {', '.join(TOKENIZERS)}, not {tokenizer!r}.")
+        raise UserError(f"`tokenizer` must be one of {', '.join(TOKENIZERS)}, not {tokenizer!r}.")
     captions = [caption.encode(errors="replace") for caption in captions]  # JSON may cut a pair
     if tokenizer == "ptb":
         return _ptb_tokenize(captions)
@@ -104,7 +105,7 @@ def _pair(
     ids, given = _by_text(references, "references"), _by_text(results, "results")
     unknown = [key for key in given if key not in ids]
     if unknown:
-        raise ValueError(
+        raise UserError(
             f"{len(unknown)} of {len(given)} results are of images that the references do not "
             f"have: {first_few(unknown)}; the references have {first_few(ids) or 'no images'}."
         )
@@ -115,12 +116,12 @@ def _pair(
         if any(captions):
             wanted[key] = [caption for caption in captions if caption]
     if not wanted:
-        raise ValueError(f"None of {len(ids)} images has a reference with a word in it.")
+        raise UserError(f"None of {len(ids)} images has a reference with a word in it.")
     if len(wanted) < len(ids):
         logging.warning("%d images have no references: not scored.", len(ids) - len(wanted))
     missing = [key for key in wanted if key not in given]
     if missing:
-        raise ValueError(
+        raise UserError(
             f"{len(missing)} of {len(wanted)} images with references have no result: "
             f"{first_few(missing)}; an image without a caption needs an empty one."
         )
@@ -135,7 +136,7 @@ def _ptb_tokenize(captions: list[bytes]) -> list[str]:
     "\\n", write into the package's folder and go on where Java failed; only its jar is used.
     """
     if not shutil.which("java"):
-        raise ValueError("The tokeniser ptb needs `java`: install Java, or use the tokeniser mrnn.")
+        raise UserError("The tokeniser ptb needs `java`: install Java, or use the tokeniser mrnn.")
     jar = os.path.join(
         os.path.dirname(ptbtokenizer.__file__), ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR
     )
@@ -147,7 +148,7 @@ def _ptb_tokenize(captions: list[bytes]) -> list[str]:
     )
     lines = done.stdout.decode().split("\n")[:-1]
     if done.returncode or len(lines) != len(captions):
-        raise ValueError(f"The tokeniser ptb failed: {_last_line(done.stderr)}.")
+        raise UserError(f"The tokeniser ptb failed: {_last_line(done.stderr)}.")
     dropped = set(ptbtokenizer.PUNCTUATIONS)
     return [" ".join(word for word in line.split(" ") if word not in dropped) for line in lines]
 
@@ -181,5 +182,5 @@ def _by_text(captions: Mapping[ImageId, object], role: str) -> dict[str, ImageId
     """Ids by their text: files disagree on whether an id is a number."""
     names = {str(image_id): image_id for image_id in captions}
     if len(names) < len(captions):
-        raise ValueError(f"The {role} have an id both as a number and as a text: use one form.")
+        raise UserError(f"The {role} have an id both as a number and as a text: use one form.")
     return names

@@ -9,6 +9,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from mrnn_tf.errors import UserError
+
 _N = 4
 _SIGMA = 6.0
 
@@ -37,7 +39,7 @@ class CiderD:
             self._frequency.update({gram for caption in captions for gram in _grams(caption)})
             images += 1
         if not images:
-            raise ValueError("`corpus` must hold the captions of an image at least; it is empty.")
+            raise UserError("`corpus` must hold the captions of an image at least; it is empty.")
         self._log_images = math.log(images)
 
     def vector(self, sentence: str) -> Vector:

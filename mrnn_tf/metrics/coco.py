@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from mrnn_tf.errors import UserError
 from mrnn_tf.files import write_json
 
 ImageId = int | str
@@ -31,16 +32,16 @@ def read_references(path: str) -> dict[ImageId, list[str]]:
         case {"images": list(images), "annotations": list(annotations)}:
             pass
         case _:
-            raise ValueError(f"{path} holds {_describe(content)}: {_REFERENCES_WANTED}.")
+            raise UserError(f"{path} holds {_describe(content)}: {_REFERENCES_WANTED}.")
     if not images:
-        raise ValueError(f"{path} lists no images: there is nothing to compare with.")
+        raise UserError(f"{path} lists no images: there is nothing to compare with.")
     references, ids = {}, {}
     for index, image in enumerate(images):
         match image:
             case {"id": int(image_id) | str(image_id)}:
                 references[ids.setdefault(str(image_id), image_id)] = []
             case _:
-                raise ValueError(f"{path}: images[{index}] is {_short(image)}: an id is wanted.")
+                raise UserError(f"{path}: images[{index}] is {_short(image)}: an id is wanted.")
     unknown = []
     for index, annotation in enumerate(annotations):
         image_id, caption = _captioned(annotation, f"{path}: annotations[{index}]")
@@ -49,7 +50,7 @@ def read_references(path: str) -> dict[ImageId, list[str]]:
         else:
             unknown.append(image_id)
     if unknown:
-        raise ValueError(
+        raise UserError(
             f"{path} has {len(unknown)} annotations of images that its `images` do not list: "
             f"{first_few(unknown)}."
         )
@@ -60,9 +61,9 @@ def read_results(path: str) -> dict[ImageId, str]:
     """The one caption of every image; it may be empty."""
     content = read_json(path, _RESULTS_WANTED)
     if not isinstance(content, list):
-        raise ValueError(f"{path} holds {_describe(content)}: {_RESULTS_WANTED}.")
+        raise UserError(f"{path} holds {_describe(content)}: {_RESULTS_WANTED}.")
     if not content:
-        raise ValueError(f"{path} holds no results: there is nothing to score.")
+        raise UserError(f"{path} holds no results: there is nothing to score.")
     pairs = (_captioned(each, f"{path}: [{index}]") for index, each in enumerate(content))
     return once_each(path, "caption", pairs)
 
@@ -76,7 +77,7 @@ def once_each(path: str, what: str, pairs: Iterable[tuple[ImageId, T]]) -> dict[
         seen.add(str(image_id))
         found[image_id] = value
     if twice:
-        raise ValueError(
+        raise UserError(
             f"{path} has more than one {what} of {len(set(map(str, twice)))} images, the first "
             f"are {first_few(twice)}: keep one {what} an image."
         )
@@ -110,7 +111,7 @@ def _captioned(entry: Any, place: str) -> tuple[ImageId, str]:
     match entry:
         case {"image_id": int(image_id) | str(image_id), "caption": str(caption)}:
             return image_id, caption
-    raise ValueError(f"{place} is {_short(entry)}: an `image_id` and a text `caption` are wanted.")
+    raise UserError(f"{place} is {_short(entry)}: an `image_id` and a text `caption` are wanted.")
 
 
 def read_json(path: str, wanted: str) -> Any:
@@ -120,11 +121,11 @@ def read_json(path: str, wanted: str) -> Any:
     with tf.io.gfile.GFile(path, "rb") as file:
         content = file.read()
     if not content.strip():
-        raise ValueError(f"{path} is empty: {wanted}.")
+        raise UserError(f"{path} is empty: {wanted}.")
     try:
         return json.loads(content)
     except ValueError as error:
-        raise ValueError(f"{path} is not whole JSON ({error}): {wanted}.") from error
+        raise UserError(f"{path} is not whole JSON ({error}): {wanted}.") from error
 
 
 def _describe(content: Any) -> str:

@@ -7,6 +7,7 @@ they are; 1 and "1" are the same image.
 import dataclasses
 from typing import Any
 
+from mrnn_tf.errors import UserError
 from mrnn_tf.metrics.coco import ImageId, once_each, read_json
 
 _WANTED = (
@@ -27,9 +28,9 @@ def read_n_best(path: str) -> dict[ImageId, NBest]:
     """The hypotheses of every image."""
     content = read_json(path, _WANTED)
     if not isinstance(content, list):
-        raise ValueError(f"{path} holds no list: {_WANTED}.")
+        raise UserError(f"{path} holds no list: {_WANTED}.")
     if not content:
-        raise ValueError(f"{path} holds no images: there is nothing to rerank.")
+        raise UserError(f"{path} holds no images: there is nothing to rerank.")
     pairs = (_entry(each, f"{path}: [{index}]") for index, each in enumerate(content))
     return once_each(path, "list", pairs)
 
@@ -39,13 +40,13 @@ def _entry(entry: Any, place: str) -> tuple[ImageId, NBest]:
         case {"image_id": int(image_id) | str(image_id), "captions": list(captions)}:
             pass
         case _:
-            raise ValueError(f"{place} has no `image_id` and `captions`: {_WANTED}.")
+            raise UserError(f"{place} has no `image_id` and `captions`: {_WANTED}.")
     if not all(isinstance(caption, str) for caption in captions):
-        raise ValueError(f"{place}: the `captions` of {image_id} must all be texts.")
+        raise UserError(f"{place}: the `captions` of {image_id} must all be texts.")
     log_probs = entry.get("log_probs")
     if log_probs is None:
         return image_id, NBest(tuple(captions))
     numbers = isinstance(log_probs, list) and all(isinstance(p, int | float) for p in log_probs)
     if not numbers or len(log_probs) != len(captions):
-        raise ValueError(f"{place}: `log_probs` of {image_id} must be a number for every caption.")
+        raise UserError(f"{place}: `log_probs` of {image_id} must be a number for every caption.")
     return image_id, NBest(tuple(captions), tuple(map(float, log_probs)))

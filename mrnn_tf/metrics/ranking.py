@@ -8,6 +8,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mrnn_tf.errors import UserError
+
 RECALLS = (1, 5, 10)
 
 
@@ -15,7 +17,7 @@ def summary(ranks: Sequence[int] | np.ndarray) -> dict[str, float]:
     """R@1, R@5, R@10 in percent, and the median rank."""
     ranks = np.asarray(ranks)
     if not len(ranks):
-        raise ValueError("`ranks` must hold a rank at least; it is empty.")
+        raise UserError("`ranks` must hold a rank at least; it is empty.")
     found = {f"r_{k}": 100.0 * float(np.mean(ranks <= k)) for k in RECALLS}
     return {**found, "median_rank": float(np.median(ranks)), "queries": len(ranks)}
 

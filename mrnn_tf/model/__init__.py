@@ -1,2 +1,2 @@
 from mrnn_tf.model.mrnn import MRNN as MRNN
-from mrnn_tf.model.variants import VARIANTS as VARIANTS
+from mrnn_tf.model.variants import WIRINGS as WIRINGS

@@ -10,9 +10,10 @@ from keras import ops
 
 from mrnn_tf import schema
 from mrnn_tf.config import ModelConfig
+from mrnn_tf.errors import UserError
 from mrnn_tf.model.cell import recurrent_cell
 from mrnn_tf.model.layers import Bias, Dropout, FeatureNorm, NullImage, register, scaled_tanh
-from mrnn_tf.model.variants import VARIANTS
+from mrnn_tf.model.variants import WIRINGS
 
 Image = dict[str, tf.Tensor]
 State = list[tf.Tensor]
@@ -55,15 +56,15 @@ class MRNN(keras.Model):
     ):
         if not isinstance(config, ModelConfig):
             config = ModelConfig.from_dict(config)
-        wiring = VARIANTS[config.variant]
+        wiring = WIRINGS[config.variant]
         cell = wiring.cell or config.cell
         if cell == "mrnn" and config.recurrent != config.embedding_2:
-            raise ValueError(
+            raise UserError(
                 "`recurrent` must equal `embedding_2` for the cell `mrnn`, which adds the word to "
                 f"the recurrent layer (Eq. 2); got {config.recurrent} and {config.embedding_2}."
             )
         if config.image_dropout and not wiring.image_to:
-            raise ValueError(
+            raise UserError(
                 f"`image_dropout` must be 0 for the variant `{config.variant}`, which sees no "
                 f"image; got {config.image_dropout}."
             )
@@ -172,7 +173,7 @@ class MRNN(keras.Model):
     def null_image(self, batch: int | tf.Tensor) -> Image:
         """The learned image for "no image", `batch` times."""
         if self.no_image is None:
-            raise ValueError(
+            raise UserError(
                 "A null image is learned with `image_dropout` above 0 only; this model has 0."
             )
         return self._project(self.no_image.batch(batch))
@@ -194,7 +195,7 @@ class MRNN(keras.Model):
     def word_part(self, ids) -> tf.Tensor:
         """h = V_w w + V_r r [B, T, M], which is the same for all images."""
         if self.wiring.recurrence_sees_image:
-            raise ValueError(
+            raise UserError(
                 f"The variant `{self.config.variant}` cannot read words without an image: its "
                 "recurrence sees the image. Score with `step`."
             )
@@ -225,7 +226,7 @@ class MRNN(keras.Model):
     def refined(self, features) -> tf.Tensor:
         """The image features refined by the model: g2(V_I I) [B, M]."""
         if "multimodal" not in self.wiring.image_to:
-            raise ValueError(
+            raise UserError(
                 f"The variant `{self.config.variant}` has no refined image features: its image "
                 "does not enter the multimodal layer."
             )

@@ -36,7 +36,7 @@ class Wiring:
         return bool({"start", "embedding"} & set(self.image_to))
 
 
-VARIANTS: dict[str, Wiring] = {
+WIRINGS: dict[str, Wiring] = {
     "mrnn": Wiring(),
     "rnn_base": Wiring(image_to=()),
     "no_emb_input": Wiring(words_to_multimodal=None),

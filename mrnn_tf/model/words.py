@@ -3,6 +3,7 @@
 import numpy as np
 
 from mrnn_tf import schema
+from mrnn_tf.errors import UserError
 from mrnn_tf.model.mrnn import MRNN
 from mrnn_tf.text import Vocabulary
 
@@ -12,7 +13,7 @@ def nearest_words(
 ) -> list[tuple[str, float]]:
     """The `k` words nearest to a word by Euclidean distance, nearest first, without itself."""
     if word not in vocabulary.words:
-        raise ValueError(f"`word` must be of the vocabulary; {word!r} is not.")
+        raise UserError(f"`word` must be of the vocabulary; {word!r} is not.")
     vectors = np.asarray(model.word_vectors(), np.float64)
     own = vocabulary.words.index(word)
     distances = np.linalg.norm(vectors - vectors[own], axis=1)

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from mrnn_tf import files, schema
+from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.search import SentenceTable
 
 HEADER_FILE = "header.json"
@@ -206,9 +207,9 @@ class Index(Entries):
             try:
                 header = Header(**json.load(file))
             except (ValueError, TypeError) as error:
-                raise ValueError(f"{path} is not the header of an index: {error}") from error
+                raise UserError(f"{path} is not the header of an index: {error}") from error
         if model not in (None, header.model):
-            raise ValueError(
+            raise UserError(
                 f"{folder} is the index of another model: its fingerprint is {header.model[:12]}, "
                 f"this model's is {model[:12]}."
             )
@@ -220,7 +221,7 @@ class Index(Entries):
                 shape = (int(ends[-1]) if len(ends) else 0,)
             found = arrays[name]
             if (found.dtype, found.shape) != (dtype, shape):
-                raise ValueError(
+                raise UserError(
                     f"{folder}/{name}.npy holds {found.dtype} {list(found.shape)}, but the index "
                     f"has {np.dtype(dtype)} {list(shape)} by its header: it is damaged."
                 )
@@ -254,4 +255,4 @@ def _load_array(folder: str, name: str) -> np.ndarray:
         with tf.io.gfile.GFile(path, "rb") as file:
             return np.load(io.BytesIO(file.read()))
     except (OSError, ValueError, EOFError, tf.errors.NotFoundError) as error:
-        raise ValueError(f"{path} cannot be read: {error}; the index is damaged.") from error
+        raise UserError(f"{path} cannot be read: {error}; the index is damaged.") from error

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.expansion import Expansion
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.sentences import Sentences
@@ -41,7 +42,7 @@ def log_marginals(
     Of more than `likeliest` images only so many are scored, and the others are taken for 0.
     """
     if not len(sample):
-        raise ValueError("`sample` must hold an image at least; it is empty.")
+        raise UserError("`sample` must hold an image at least; it is empty.")
     if len(sample) <= likeliest:
         return log_mean_exp(scorer.matrix(sentences, sample))
     estimates = expansion.vectors @ sample.T

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from mrnn_tf import schema
+from mrnn_tf.errors import UserError
 from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.model.mrnn import MRNN
 from mrnn_tf.retrieval.sentences import Sentences, check_searchable
@@ -38,7 +39,7 @@ class Scorer:
         """a = V_I I [I, M] of images [I, D]."""
         wanted = self.model.feature_size
         if features.ndim != 2 or features.shape[1] != wanted:
-            raise ValueError(
+            raise UserError(
                 f"`features` must be an array [images, {wanted}]; got {list(features.shape)}."
             )
         parts = [

@@ -7,6 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from mrnn_tf import schema
+from mrnn_tf.errors import UserError
 from mrnn_tf.model.mrnn import MRNN
 
 _AT_ONCE = 256
@@ -39,12 +40,12 @@ def check_searchable(model: MRNN) -> None:
     """Refuses a variant whose sentences cannot be read without an image, or that sees none."""
     variant = model.config.variant
     if model.wiring.recurrence_sees_image:
-        raise ValueError(
+        raise UserError(
             f"The variant `{variant}` cannot be searched or indexed: its recurrence sees the "
             "image, so no sentence can be read once for all images."
         )
     if not model.wiring.image_to:
-        raise ValueError(f"The variant `{variant}` cannot be searched: it sees no image.")
+        raise UserError(f"The variant `{variant}` cannot be searched: it sees no image.")
 
 
 def pad(ids: Sequence[Sequence[int]]) -> np.ndarray:

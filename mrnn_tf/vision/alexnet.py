@@ -3,6 +3,7 @@
 import keras
 import tensorflow as tf
 
+from mrnn_tf.errors import UserError
 from mrnn_tf.vision import grouped_conv, parameters, pickles
 
 INPUT_SIZE = 227
@@ -34,7 +35,7 @@ def load(weights: str | None = None) -> keras.Model:
         weights: `bvlc_alexnet.npy`, a Keras weights file, or "random"; there is no default.
     """
     if weights is None:
-        raise ValueError(
+        raise UserError(
             "alexnet comes without weights: give `--encoder_weights bvlc_alexnet.npy`, the file "
             "published with the network."
         )
@@ -54,7 +55,7 @@ def _load_published(model: keras.Model, path: str) -> None:
         arrays = layers.get(name, [])
         shapes = [array.shape for array in arrays]
         if shapes != [shape, shape[-1:]]:
-            raise ValueError(
+            raise UserError(
                 f"{path} does not hold AlexNet: {name} must be a kernel {shape} and a bias "
                 f"{shape[-1:]}, received {shapes or 'nothing'}."
             )

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from mrnn_tf.errors import UserError
 from mrnn_tf.vision import images
 
 COUNTS = (1, 10)
@@ -31,7 +32,7 @@ def ten_crop(image: tf.Tensor, short_side: int = 256, size: int = 224) -> tf.Ten
     In order: top left, top right, bottom left, bottom right, centre; then the same mirrored.
     """
     if short_side < size:
-        raise ValueError(f"`short_side` must be at least `size` ({size}), received {short_side}.")
+        raise UserError(f"`short_side` must be at least `size` ({size}), received {short_side}.")
     height, width = tf.unstack(tf.shape(image)[:2])
     shortest = tf.minimum(height, width)
 

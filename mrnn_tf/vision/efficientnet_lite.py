@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from mrnn_tf.errors import UserError
 from mrnn_tf.vision import parameters, pickles
 
 INPUT_SIZE = 224
@@ -131,7 +132,7 @@ def _assign(model: keras.Model, path: str) -> None:
             try:
                 layer.set_weights(_keras_order(layer, modules[layer.name]))
             except (AttributeError, KeyError, ValueError) as error:
-                raise ValueError(
+                raise UserError(
                     f"{path} does not hold EfficientNet-Lite0: {layer.name} fails on {error}."
                 ) from error
 

@@ -6,13 +6,14 @@ from collections.abc import Callable
 import keras
 import tensorflow as tf
 
+from mrnn_tf.errors import UserError
 from mrnn_tf.vision import alexnet, efficientnet_lite, parameters
 from mrnn_tf.vision import crops as cropping
 from mrnn_tf.vision.applications import APPLICATIONS
 
 
 @dataclasses.dataclass(frozen=True)
-class Network:
+class Backbone:
     """What differs from one encoder to the next; `scaling` names `preprocess` in the identity."""
 
     load: Callable[[str | None], keras.Model]
@@ -22,12 +23,12 @@ class Network:
 
 
 _NETWORKS = {
-    "efficientnet_lite0": Network(
+    "efficientnet_lite0": Backbone(
         efficientnet_lite.load, efficientnet_lite.preprocess, efficientnet_lite.INPUT_SIZE, "lite"
     ),
-    "alexnet": Network(alexnet.load, alexnet.preprocess, alexnet.INPUT_SIZE, "bvlc"),
+    "alexnet": Backbone(alexnet.load, alexnet.preprocess, alexnet.INPUT_SIZE, "bvlc"),
     **{
-        name: Network(network.load, network.preprocess, network.input_size, network.scaling)
+        name: Backbone(network.load, network.preprocess, network.input_size, network.scaling)
         for name, network in APPLICATIONS.items()
     },
 }
@@ -51,7 +52,7 @@ class Encoder(tf.Module):
         features = encoder.encode(windows[tf.newaxis])  # [1, 1280]
     """
 
-    def __init__(self, name: str, network: Network, model: keras.Model, crops: int):
+    def __init__(self, name: str, network: Backbone, model: keras.Model, crops: int):
         super().__init__(name=name)
         self.model = model
         self.feature_size = model.output_shape[-1]
@@ -103,8 +104,8 @@ def create(name: str, weights: str | None = None, crops: int = 1) -> Encoder:
         crops: 1 warps the whole image to the input size; 10 averages the paper's ten windows.
     """
     if name not in _NETWORKS:
-        raise ValueError(f"Unknown encoder {name!r}: choose one of {', '.join(NAMES)}.")
+        raise UserError(f"Unknown encoder {name!r}: choose one of {', '.join(NAMES)}.")
     if crops not in cropping.COUNTS:
-        raise ValueError(f"`crops` must be one of {cropping.COUNTS}, received {crops!r}.")
+        raise UserError(f"`crops` must be one of {cropping.COUNTS}, received {crops!r}.")
     network = _NETWORKS[name]
     return Encoder(name, network, network.load(weights), crops)

@@ -11,6 +11,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from mrnn_tf.errors import UserError
+
 RANDOM = "random"
 
 
@@ -30,7 +32,7 @@ def load(model: keras.Model, path: str) -> None:
                 model.load_weights(local)
         except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
             reason = str(error).splitlines()[0].split(". ")[0]
-            raise ValueError(f"{path} does not hold weights of {model.name}: {reason}.") from error
+            raise UserError(f"{path} does not hold weights of {model.name}: {reason}.") from error
 
 
 def randomise(model: keras.Model) -> None:

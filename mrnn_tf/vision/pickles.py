@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import tensorflow as tf
 
+from mrnn_tf.errors import UserError
+
 _TORCH_MAGIC = 0x1950A86A20F9469CFC6C
 _TORCH_STORAGES = {"FloatStorage": "<f4", "LongStorage": "<i8"}
 
@@ -93,12 +95,12 @@ def _read(path: str, wanted: str, parse: Callable[[io.BytesIO], dict]) -> dict:
     try:
         return parse(content)
     except _MALFORMED as error:
-        raise ValueError(f"{path} is no {wanted}: {error}.") from error
+        raise UserError(f"{path} is no {wanted}: {error}.") from error
 
 
 def _torch_arrays(file: io.BytesIO) -> dict[str, np.ndarray]:
     if _Unpickler(file, {}).load() != _TORCH_MAGIC:
-        raise ValueError("its magic number is another")
+        raise UserError("its magic number is another")
     for _ in ("version", "machine"):
         _Unpickler(file, {}).load()
     unpickler = _TorchUnpickler(file)
@@ -113,9 +115,9 @@ def _torch_arrays(file: io.BytesIO) -> dict[str, np.ndarray]:
 def _npy_arrays(file: io.BytesIO) -> dict[str, list[np.ndarray]]:
     version = np.lib.format.read_magic(file)
     if version != (1, 0):
-        raise ValueError(f"its format version is {version}, wanted (1, 0)")
+        raise UserError(f"its format version is {version}, wanted (1, 0)")
     _, _, dtype = np.lib.format.read_array_header_1_0(file)
     if not dtype.hasobject:
-        raise ValueError(f"it holds one array of {dtype}")
+        raise UserError(f"it holds one array of {dtype}")
     layers = _Unpickler(file, _NUMPY_GLOBALS).load().item()
     return {name: [np.asarray(array) for array in arrays] for name, arrays in layers.items()}

@@ -15,6 +15,7 @@ import tensorflow as tf
 from mrnn_tf import schema
 from mrnn_tf.data.demo import captions, draw
 from mrnn_tf.data.demo.scene import Scene, sample
+from mrnn_tf.errors import UserError
 
 CAPTIONS_FILE = "captions.jsonl"  # written last: its presence means "whole"
 NOTE_FILE = "demo.json"
@@ -42,13 +43,13 @@ def write(folder: str, seed: int = 0, images: int = 1500) -> int:
         ValueError: The folder holds other captions, or there would be no image.
     """
     if images < 1:
-        raise ValueError(f"`images` must be 1 or more, received {images}.")
+        raise UserError(f"`images` must be 1 or more, received {images}.")
     listing, note = os.path.join(folder, CAPTIONS_FILE), os.path.join(folder, NOTE_FILE)
     wanted = {"version": VERSION, "seed": seed, "images": images}
     if tf.io.gfile.exists(listing):
         found = json.loads(_read(note)) if tf.io.gfile.exists(note) else "captions of other images"
         if found != wanted:
-            raise ValueError(
+            raise UserError(
                 f"`folder` {folder} must be empty or hold the demo dataset {wanted}, "
                 f"but it holds {found}: delete it or choose another folder."
             )

@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from mrnn_tf.data.listing import CaptionedImage, Problems
 from mrnn_tf.data.readers import coco, flickr, iaprtc12, jsonl, karpathy
+from mrnn_tf.errors import UserError
 
 Reader = Callable[[str, Problems, int], list[CaptionedImage]]
 
@@ -29,13 +30,13 @@ def read_dataset(name: str, source: str, problems: Problems, seed: int = 0) -> l
     serves the readers that draw a split at random.
     """
     if name not in READERS:
-        raise ValueError(f"The dataset must be one of {', '.join(READERS)}, received {name!r}.")
+        raise UserError(f"The dataset must be one of {', '.join(READERS)}, received {name!r}.")
     if not tf.io.gfile.exists(source):
         raise FileNotFoundError(f"The source {source!r} of the dataset {name!r} does not exist.")
     images = _cleaned(READERS[name](source, problems, seed), problems)
     if not images:
         found = "; ".join(problems.sentences()) or "its lists are empty"
-        raise ValueError(f"The source {source!r} of the dataset {name!r} has no image ({found}).")
+        raise UserError(f"The source {source!r} of the dataset {name!r} has no image ({found}).")
     return images
 
 

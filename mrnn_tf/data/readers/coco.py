@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from mrnn_tf import schema
 from mrnn_tf.data.listing import CaptionedImage, Problems
+from mrnn_tf.errors import UserError
 
 _FILE_NAME = re.compile(r"(?:captions_(train|val)|image_info_([a-z-]+))(\d{4})\.json")
 _VAL_IMAGES_USED = 5000
@@ -57,9 +58,9 @@ def load_json(path: str) -> dict:
         try:
             content = json.loads(file.read())
         except ValueError as error:
-            raise ValueError(f"The file {path!r} is not whole JSON ({error}).") from error
+            raise UserError(f"The file {path!r} is not whole JSON ({error}).") from error
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
-        raise ValueError(f"The file {path!r} must hold a JSON object with a list `images`.")
+        raise UserError(f"The file {path!r} must hold a JSON object with a list `images`.")
     return content
 
 
@@ -105,7 +106,7 @@ def _image_folder(root: str, part: str, year: str) -> str:
 def _require_one(source: str, files: list[_AnnotationFile], kinds: set[str]) -> None:
     if len(kinds) > 1:
         names = ", ".join(os.path.basename(file.path) for file in files)
-        raise ValueError(
+        raise UserError(
             f"The source {source!r} must have the captions of one year or one image list, received "
             f"{names}: move the others away, or give one file as the source."
         )

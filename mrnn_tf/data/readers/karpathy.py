@@ -10,6 +10,7 @@ from mrnn_tf import schema
 from mrnn_tf.data.listing import CaptionedImage, Problems
 from mrnn_tf.data.readers import flickr
 from mrnn_tf.data.readers.coco import load_json
+from mrnn_tf.errors import UserError
 
 # "restval" is the part of COCO's val that is neither "val" nor "test": it counts as training.
 _SPLITS = {split: split for split in schema.SPLITS} | {"restval": schema.TRAIN}
@@ -54,7 +55,7 @@ def _json_file(source: str) -> str:
             "dataset_flickr30k.json or dataset_coco.json is wanted."
         )
     if len(names) > 1:
-        raise ValueError(
+        raise UserError(
             f"The source {source!r} has several datasets, {', '.join(names)}: give the file "
             "wanted as the source."
         )

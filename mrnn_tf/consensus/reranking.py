@@ -16,9 +16,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mrnn_tf.retrieval.neighbours import MISSING
-from mrnn_tf.retrieval.ngrams import Corpus, Sentences
-from mrnn_tf.retrieval.similarity import SIMILARITIES, Bleu, Cider
+from mrnn_tf.consensus.neighbours import MISSING
+from mrnn_tf.consensus.ngrams import Corpus, Sentences
+from mrnn_tf.consensus.similarity import SIMILARITIES, Bleu, Cider
+from mrnn_tf.errors import UserError
 
 K = 60
 M = {"bleu": 175, "sentence_bleu": 175, "cider": 125}
@@ -54,7 +55,7 @@ class Compared:
         Where they have fewer than m captions, all count; where there are none, all scores are 0.
         """
         if k < 1 or m < 1:
-            raise ValueError(f"`k` and `m` must be 1 at least, not {k} and {m}.")
+            raise UserError(f"`k` and `m` must be 1 at least, not {k} and {m}.")
         near = self.neighbour < k
         return mean_of_highest(self.to_captions[:, near], self.weights[near], m)
 
@@ -67,7 +68,7 @@ class Compared:
     def by_both(self, k: int, m: int, weight: float) -> np.ndarray:
         """The consensus [N] with neighbours and other hypotheses, which have `weight` of it all."""
         if not 0 <= weight <= 1:
-            raise ValueError(f"`weight` must be between 0 and 1, not {weight}.")
+            raise UserError(f"`weight` must be between 0 and 1, not {weight}.")
         return (1 - weight) * self.by_neighbours(k, m) + weight * self.by_hypotheses()
 
 
@@ -81,7 +82,7 @@ class Comparison:
 
     def __init__(self, similarity: str, corpus: Corpus):
         if similarity not in SIMILARITIES:
-            raise ValueError(
+            raise UserError(
                 f"`similarity` must be one of {', '.join(SIMILARITIES)}, not {similarity!r}."
             )
         self._corpus = corpus
@@ -118,7 +119,7 @@ class Comparison:
 def nearness(distances: np.ndarray, temperature: float) -> np.ndarray:
     """What neighbours count by their distances [..., k]: exp(-distance^2 / temperature)."""
     if temperature <= 0:
-        raise ValueError(f"`temperature` must be above 0, not {temperature}.")
+        raise UserError(f"`temperature` must be above 0, not {temperature}.")
     return np.exp(-np.square(distances.astype(float)) / temperature)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from mrnn_tf.consensus.ngrams import ORDERS, Corpus, Sentences, tokenize_lists
+from mrnn_tf.consensus.similarity import NO_MATCH, Cider
 from mrnn_tf.metrics.coco import ImageId
-from mrnn_tf.retrieval.ngrams import ORDERS, Corpus, Sentences, tokenize_lists
-from mrnn_tf.retrieval.similarity import NO_MATCH, Cider
 
 
 class Oracle:

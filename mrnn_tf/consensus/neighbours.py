@@ -8,6 +8,8 @@ import dataclasses
 import faiss
 import numpy as np
 
+from mrnn_tf.errors import UserError
+
 MISSING = -1  # stands for a neighbour that is not there
 _MORE = 16  # candidates beyond those wanted, where equal distances may hide
 _AT_ONCE = 64  # queries
@@ -34,7 +36,7 @@ class Whitening:
         """Learns from the features [I, D] of the images among which neighbours are looked for."""
         unit = _unit(features[np.isfinite(features).all(axis=1)])
         if len(unit) < 2:
-            raise ValueError(f"`features` must be those of two images at least, not {len(unit)}.")
+            raise UserError(f"`features` must be those of two images at least, not {len(unit)}.")
         mean = unit.mean(axis=0)
         variances, directions = np.linalg.eigh(np.cov(unit - mean, rowvar=False))
         kept = np.flatnonzero(variances > 1e-6 * variances[-1])[-size:][::-1]
@@ -60,9 +62,9 @@ def nearest(queries: np.ndarray, images: np.ndarray, k: int = 60) -> tuple[np.nd
         Numbers of images int64 [Q, k], and their distances float [Q, k].
     """
     if k < 1:
-        raise ValueError(f"`k` must be 1 at least, not {k}.")
+        raise UserError(f"`k` must be 1 at least, not {k}.")
     if queries.ndim != 2 or images.ndim != 2 or queries.shape[1] != images.shape[1]:
-        raise ValueError(
+        raise UserError(
             "`queries` and `images` must be features of one size, [Q, D] and [I, D]; got "
             f"{list(queries.shape)} and {list(images.shape)}."
         )

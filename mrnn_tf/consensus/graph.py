@@ -9,9 +9,10 @@ import numpy as np
 import tensorflow as tf
 
 from mrnn_tf import text
-from mrnn_tf.retrieval import consensus
-from mrnn_tf.retrieval.ngrams import ORDERS, UNKNOWN, Corpus
-from mrnn_tf.retrieval.similarity import CIDER_SCALE, CIDER_SIGMA, Cider
+from mrnn_tf.consensus import reranking as consensus
+from mrnn_tf.consensus.ngrams import ORDERS, UNKNOWN, Corpus
+from mrnn_tf.consensus.similarity import CIDER_SCALE, CIDER_SIGMA, Cider
+from mrnn_tf.errors import UserError
 
 
 def arrays(corpus: Corpus) -> dict[str, np.ndarray]:
@@ -52,7 +53,7 @@ class ConsensusGraph(tf.Module):
     ):
         super().__init__(name="consensus")
         if m < 1:
-            raise ValueError(f"`m` must be 1 at least, not {m}.")
+            raise UserError(f"`m` must be 1 at least, not {m}.")
         self._m = m
         self._words = len(words)
         self._word_ids = tf.lookup.StaticHashTable(

@@ -12,7 +12,8 @@ import functools
 import numpy as np
 import scipy.sparse
 
-from mrnn_tf.retrieval.ngrams import ORDERS, Corpus, Sentences
+from mrnn_tf.consensus.ngrams import ORDERS, Corpus, Sentences
+from mrnn_tf.errors import UserError
 
 CIDER_SIGMA = 6.0
 CIDER_SCALE = 10.0
@@ -65,7 +66,7 @@ class Cider:
 
     def __init__(self, corpus: Corpus):
         if len(corpus.images) < 2:
-            raise ValueError("`corpus` must hold an image at least: CIDEr needs its frequencies.")
+            raise UserError("`corpus` must hold an image at least: CIDEr needs its frequencies.")
         self.corpus = corpus
 
     def to_captions(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
