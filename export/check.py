@@ -15,10 +15,9 @@ import numpy as np
 import tensorflow as tf
 
 from export import fresh, warmup
-from export.signatures import Servable
 from mrnn_tf import decode, schema
-from mrnn_tf.config import BeamSearch
 from mrnn_tf.errors import UserError
+from mrnn_tf.inference import Inference
 from mrnn_tf.vision import images
 
 TOLERANCE = 1e-4
@@ -26,10 +25,12 @@ _ROWS = 3
 
 Tensors = dict[str, np.ndarray]
 # From a servable, a signature, its inputs and the outputs found to the outputs that are right.
-Expected = Callable[[warmup.Servable, str, Tensors, Tensors], Tensors]
+Expected = Callable[[warmup.Exportable, str, Tensors, Tensors], Tensors]
 
 
-def check(directory: str, servable: warmup.Servable, names: list[str], expected: Expected) -> None:
+def check(
+    directory: str, servable: warmup.Exportable, names: list[str], expected: Expected
+) -> None:
     """Raises `ValueError` where a signature of the export differs from the Python model."""
     calls = warmup.calls(servable, _ROWS, names)
     for (name, inputs), (_, outputs) in zip(calls, _run_fresh(directory, calls), strict=True):
@@ -59,10 +60,10 @@ def same(found: np.ndarray, expected: np.ndarray) -> bool:
     return found.shape == expected.shape and np.allclose(found, expected, TOLERANCE, TOLERANCE)
 
 
-def expected(servable: Servable, name: str, inputs: Tensors, _: Tensors | None = None) -> Tensors:
+def expected(inference: Inference, name: str, inputs: Tensors, _: Tensors | None = None) -> Tensors:
     """What a signature of the model should say."""
     if name == schema.SERVING_DEFAULT:
-        name = servable.default
+        name = inference.default
     compute = {
         schema.BEAM_DECODE: _beam_decode,
         schema.CAPTION: _caption,
@@ -72,21 +73,18 @@ def expected(servable: Servable, name: str, inputs: Tensors, _: Tensors | None =
     }[name]
     names = list(inputs)
     rows = [
-        compute(servable, *(inputs[each][row] for each in names))
+        compute(inference, *(inputs[each][row] for each in names))
         for row in range(len(inputs[names[0]]))
     ]
     return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
 
 
-def _beam_decode(servable: Servable, features: np.ndarray, prefix: str) -> Tensors:
-    settings, model = servable.settings, servable.network.model
+def _beam_decode(inference: Inference, features: np.ndarray, prefix: str) -> Tensors:
+    model = inference.network.model
     image = model.project_image(features[np.newaxis])
-    ids = servable.vocabulary.ids([prefix]).to_tensor()
-    found = decode.beam(
-        *decode.begin(model, image, ids),
-        BeamSearch(settings.beam, settings.max_words, settings.length_power),
-    )
-    sentences = servable.vocabulary.sentences(found.ids[0]).numpy()
+    ids = inference.vocabulary.ids([prefix]).to_tensor()
+    found = decode.beam(*decode.begin(model, image, ids), inference.search)
+    sentences = inference.vocabulary.sentences(found.ids[0]).numpy()
     there = found.log_probs[0].numpy() > schema.MISSING_LOG_PROB
     texts = [f"{prefix} {sentence.decode()}".strip() for sentence in sentences]
     return {
@@ -96,28 +94,28 @@ def _beam_decode(servable: Servable, features: np.ndarray, prefix: str) -> Tenso
     }
 
 
-def _caption(servable: Servable, content: bytes) -> Tensors:
-    found = _beam_decode(servable, _encode_image(servable, content)[schema.FEATURES], "")
+def _caption(inference: Inference, content: bytes) -> Tensors:
+    found = _beam_decode(inference, _encode_image(inference, content)[schema.FEATURES], "")
     return {name: found[name] for name in (schema.CAPTIONS, schema.LOG_PROBS)}
 
 
-def _next_word(servable: Servable, features: np.ndarray, prefix: str) -> Tensors:
-    log_probs = _log_softmax(servable, features, servable.vocabulary.ids([prefix])[0])[-1]
+def _next_word(inference: Inference, features: np.ndarray, prefix: str) -> Tensors:
+    log_probs = _log_softmax(inference, features, inference.vocabulary.ids([prefix])[0])[-1]
     silent = [schema.PAD_ID, schema.START_ID, schema.UNKNOWN_ID]
     log_probs[silent] = -np.inf
-    best = np.argsort(-log_probs, kind="stable")[: servable.settings.top_k]
+    best = np.argsort(-log_probs, kind="stable")[: inference.top_k]
     best = best[np.isfinite(log_probs[best])]
-    more = servable.settings.top_k - len(best)
-    words = [servable.vocabulary.words[word].encode() for word in best]
+    more = inference.top_k - len(best)
+    words = [inference.vocabulary.words[word].encode() for word in best]
     return {
         schema.WORDS: np.array([*words, *[b""] * more]),
         schema.LOG_PROBS: np.append(log_probs[best], np.full(more, schema.MISSING_LOG_PROB)),
     }
 
 
-def _sentence_log_prob(servable: Servable, features: np.ndarray, sentence: str) -> Tensors:
-    ids = servable.vocabulary.ids([sentence])[0].numpy()
-    log_probs = _log_softmax(servable, features, ids)
+def _sentence_log_prob(inference: Inference, features: np.ndarray, sentence: str) -> Tensors:
+    ids = inference.vocabulary.ids([sentence])[0].numpy()
+    log_probs = _log_softmax(inference, features, ids)
     total = log_probs[np.arange(len(ids) + 1), [*ids, schema.END_ID]].sum()
     return {
         schema.LOG_PROB: np.float32(total),
@@ -127,19 +125,19 @@ def _sentence_log_prob(servable: Servable, features: np.ndarray, sentence: str) 
     }
 
 
-def _encode_image(servable: Servable, content: bytes) -> Tensors:
-    windows = servable.encoder.prepare(images.decode(content))
-    features = servable.encoder.encode(windows[tf.newaxis])
+def _encode_image(inference: Inference, content: bytes) -> Tensors:
+    windows = inference.encoder.prepare(images.decode(content))
+    features = inference.encoder.encode(windows[tf.newaxis])
     encoded = {schema.FEATURES: features[0].numpy()}
-    if "multimodal" in servable.network.model.wiring.image_to:
-        encoded[schema.REFINED] = servable.network.model.refined(features)[0].numpy()
+    if "multimodal" in inference.network.model.wiring.image_to:
+        encoded[schema.REFINED] = inference.network.model.refined(features)[0].numpy()
     return encoded
 
 
-def _log_softmax(servable: Servable, features: np.ndarray, ids: np.ndarray) -> np.ndarray:
+def _log_softmax(inference: Inference, features: np.ndarray, ids: np.ndarray) -> np.ndarray:
     """log P [T + 1, V] of the words after the start sign and after every given word."""
     inputs = {
         schema.FEATURES: features[np.newaxis],
         schema.WORD_IDS: np.array([[schema.START_ID, *ids]]),
     }
-    return tf.nn.log_softmax(servable.network.model(inputs)[0]).numpy()
+    return tf.nn.log_softmax(inference.network.model(inputs)[0]).numpy()

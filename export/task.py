@@ -10,50 +10,50 @@ and exports without caption and encode_image, unless --encoder names the one tha
 version appears whole or not at all, after a fresh process has run it and found what the run says.
 """
 
+import dataclasses
 import os
 
-import tensorflow as tf
-from absl import flags
-
-from export.saved_model import attached_encoder, export, next_version
-from export.signatures import Settings
+from export.saved_model import export_run, version_directory
 from mrnn_tf import program
-from mrnn_tf.errors import UserError
+from mrnn_tf.config import REQUIRED, BeamSearch, Config, field
+from mrnn_tf.inference import TOP_K, Inference, attached_encoder
 from mrnn_tf.run import Run
 from mrnn_tf.vision import encoders
 
-_DEFAULT = Settings()
-_JOB_DIR = flags.DEFINE_string("job_dir", None, "The run directory.")
-_CHECKPOINT_DIR = flags.DEFINE_string("checkpoint_dir", None, "As given to trainer.task.")
-_WHICH = flags.DEFINE_enum("checkpoint", "best", ["best", "latest"], "Which weights.")
-_OUTPUT = flags.DEFINE_string("output", None, "Folder of the versions, such as models/mrnn.")
-_VERSION = flags.DEFINE_integer("version", None, "Default: one more than the newest there.", 1)
-_ENCODER = flags.DEFINE_enum(
-    "encoder", None, encoders.NAMES, "Image encoder to attach; by default the run's own."
-)
-_ENCODER_WEIGHTS = flags.DEFINE_string("encoder_weights", None, "File with its weights.")
-_BEAM = flags.DEFINE_integer("beam", _DEFAULT.beam, "Width of the search; N of the signatures.", 1)
-_TOP_K = flags.DEFINE_integer("top_k", _DEFAULT.top_k, "Words that next_word returns.", 1)
-_MAX_WORDS = flags.DEFINE_integer("max_words", _DEFAULT.max_words, "The longest sentence.", 1)
-_LENGTH_POWER = flags.DEFINE_float(
-    "length_power", _DEFAULT.length_power, "Sentences are ranked by log P / words^length_power."
-)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExportOptions(Config):
+    """What is exported, where it goes, and what is fixed then."""
+
+    job_dir: str = field(REQUIRED, "the run directory")
+    checkpoint_dir: str | None = field(None, "as given to trainer.task")
+    checkpoint: str = field("best", "which weights", choices=("best", "latest"))
+    output: str = field(REQUIRED, "folder of the versions, such as models/mrnn")
+    version: int | None = field(None, "default: one more than the newest there", at_least=1)
+    encoder: str | None = field(
+        None, "image encoder to attach; by default the run's own", choices=encoders.NAMES
+    )
+    encoder_weights: str | None = field(None, "file with its weights")
+    beam: int = field(BeamSearch.beam, "width of the search; N of the signatures", at_least=1)
+    top_k: int = field(TOP_K, "words that next_word returns", at_least=1)
+    max_words: int = field(BeamSearch.max_words, "the longest sentence", at_least=1)
+    length_power: float = field(
+        BeamSearch.length_power, "sentences are ranked by log P / words^length_power", at_least=0.0
+    )
 
 
-def main(_: list[str]) -> None:
-    for flag in (_JOB_DIR, _OUTPUT):
-        if flag.value is None:
-            raise UserError(f"--{flag.name} is required (--help shows an example).")
-    run = Run.load(_JOB_DIR.value, _WHICH.value, _CHECKPOINT_DIR.value)
-    encoder = attached_encoder(run, _ENCODER.value, _ENCODER_WEIGHTS.value)
-    settings = Settings(_BEAM.value, _TOP_K.value, _MAX_WORDS.value, _LENGTH_POWER.value)
-    version = _VERSION.value or next_version(_OUTPUT.value)
-    directory = tf.io.gfile.join(_OUTPUT.value, str(version))
-    export(run, encoder, settings, directory)
+def export(options: ExportOptions) -> str:
+    """Writes the next version of a model and returns its directory."""
+    run = Run.load(options.job_dir, options.checkpoint, options.checkpoint_dir)
+    encoder = attached_encoder(run, options.encoder, options.encoder_weights)
+    search = BeamSearch(options.beam, options.max_words, options.length_power)
+    directory = version_directory(options.output, options.version)
+    export_run(run, Inference(run, encoder, search, options.top_k), directory)
     print(f"exported {directory}")
-    base = os.path.dirname(_OUTPUT.value.rstrip("/")) or "."
+    base = os.path.dirname(options.output.rstrip("/")) or "."
     print(f"next: python -m serving.local --model_base_path {base}")
+    return directory
 
 
 if __name__ == "__main__":
-    program.run(main)
+    program.main(export, ExportOptions)

@@ -20,18 +20,21 @@ _SENTENCES = ("A man rides a horse.", "", "two dogs", "zxqv in the snow")
 Call = tuple[str, dict[str, np.ndarray]]  # a signature and its inputs
 
 
-class Servable(Protocol):
+class Exportable(Protocol):
     """What is exported and served under a name."""
 
     name: str
     default: str  # the signature that is served by default
     network: Network
 
+    def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
+        """The functions that the SavedModel offers, by name."""
+
     def tracked(self) -> tf.Module:
         """What a SavedModel must own."""
 
 
-def calls(servable: Servable, rows: int, names: Iterable[str]) -> list[Call]:
+def calls(servable: Exportable, rows: int, names: Iterable[str]) -> list[Call]:
     """A call with this many rows for every named signature."""
     mean = servable.network.mean_features.numpy()
     features = np.random.default_rng(0).random((rows, len(mean)), np.float32) * (mean + 1e-3)
@@ -57,7 +60,7 @@ def calls(servable: Servable, rows: int, names: Iterable[str]) -> list[Call]:
     return [(name, {each: known[each] for each in inputs[name]}) for name in names]
 
 
-def write(path: str, servable: Servable, names: Iterable[str]) -> None:
+def write(path: str, servable: Exportable, names: Iterable[str]) -> None:
     """Writes the requests as TF Serving reads them."""
     names = list(names)
     with tf.io.TFRecordWriter(path) as writer:

@@ -1,3 +1,61 @@
-"""mrnn_tf: captions for images, images for sentences, sentences for images."""
+"""mrnn_tf: captions for images, images for sentences, sentences for images.
+
+    import mrnn_tf
+
+    captioner = mrnn_tf.Captioner.load("models/mrnn/1")
+    for caption in captioner.caption("photo.jpg"):
+        print(caption.text, caption.log_prob)
+
+The names below are loaded when they are first used: TensorFlow is not imported before.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from mrnn_tf.captioner import Caption as Caption
+    from mrnn_tf.captioner import Captioner as Captioner
+    from mrnn_tf.captioner import Score as Score
+    from mrnn_tf.captioner import Unreadable as Unreadable
+    from mrnn_tf.captioner import Word as Word
+    from mrnn_tf.config import BeamSearch as BeamSearch
+    from mrnn_tf.config import ModelConfig as ModelConfig
+    from mrnn_tf.config import TrainConfig as TrainConfig
+    from mrnn_tf.errors import UserError as UserError
+    from mrnn_tf.model.mrnn import MRNN as MRNN
+    from mrnn_tf.photo_index import Match as Match
+    from mrnn_tf.photo_index import PhotoIndex as PhotoIndex
+    from mrnn_tf.photo_index import RerankedCaption as RerankedCaption
+    from mrnn_tf.photo_index import SentenceMatch as SentenceMatch
+    from mrnn_tf.text import Vocabulary as Vocabulary
+
+_HOMES = {
+    "Caption": "captioner",
+    "Captioner": "captioner",
+    "Score": "captioner",
+    "Unreadable": "captioner",
+    "Word": "captioner",
+    "BeamSearch": "config",
+    "ModelConfig": "config",
+    "TrainConfig": "config",
+    "UserError": "errors",
+    "MRNN": "model.mrnn",
+    "Match": "photo_index",
+    "PhotoIndex": "photo_index",
+    "RerankedCaption": "photo_index",
+    "SentenceMatch": "photo_index",
+    "Vocabulary": "text",
+}
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mrnn_tf' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"mrnn_tf.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

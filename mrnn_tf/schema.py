@@ -16,6 +16,9 @@ LOG_DIR = "logs"
 MODEL_DIR = "model"
 REPORT_DIR = "report"
 
+# The file of a SavedModel that is written last.
+SAVED_MODEL_FILE = "saved_model.pb"
+
 # Keys of a `tf.train.Example`, one per image.
 IMAGE_ID = "image/id"  # bytes
 IMAGE_FEATURES = "image/features"  # float[D]

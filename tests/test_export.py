@@ -13,11 +13,13 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from export import check, fresh, saved_model, warmup
-from export.signatures import Servable, Settings, signatures
-from mrnn_tf.config import VARIANTS, ModelConfig, RunConfig, TrainConfig
+from mrnn_tf.config import VARIANTS, BeamSearch, ModelConfig, RunConfig, TrainConfig
+from mrnn_tf.inference import Inference, attached_encoder
 from mrnn_tf.run import Run, build
 
-SMALL = Settings(beam=2, top_k=4, max_words=5)
+
+def small(run, encoder=None):
+    return Inference(run, encoder, BeamSearch(beam=2, max_words=5), top_k=4)
 
 
 @pytest.fixture
@@ -84,7 +86,7 @@ def test_a_model_that_says_something_else_is_not_published(tiny_job, tmp_path, m
 
     monkeypatch.setattr(check, "_run_fresh", changed)
     with pytest.raises(ValueError, match="signature `beam_decode` differs from the run in `capti"):
-        saved_model.export(run, None, SMALL, str(tmp_path / "mrnn" / "1"))
+        saved_model.export_run(run, small(run), str(tmp_path / "mrnn" / "1"))
     assert not (tmp_path / "mrnn").exists()
 
 
@@ -119,8 +121,8 @@ def untrained(vocabulary, feature_size, encoder, **model):
 
 def test_an_encoder_is_attached_to_precomputed_features(tiny_job, tmp_path):
     run = untrained(Run.load(tiny_job).vocabulary, 1280, {"identity": "features:theirs:1280"})
-    encoder = saved_model.attached_encoder(run, "efficientnet_lite0", None)
-    saved_model.export(run, encoder, SMALL, str(tmp_path / "1"))
+    encoder = attached_encoder(run, "efficientnet_lite0")
+    saved_model.export_run(run, small(run, encoder), str(tmp_path / "1"))
     assert "caption" in tf.saved_model.load(str(tmp_path / "1")).signatures
     facts = json.loads((tmp_path / "1" / "assets" / "config.json").read_text())["encoder"]
     assert facts["identity"] == "features:theirs:1280"
@@ -130,12 +132,9 @@ def test_an_encoder_is_attached_to_precomputed_features(tiny_job, tmp_path):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_is_exported_as_it_is(tiny_job, variant):
     """The functions themselves, against the model, without a process for each."""
-    run = untrained(
-        Run.load(tiny_job).vocabulary, 5, {"identity": "features:x:5"},
-        variant=variant, image_dropout=0.1 * (variant == "mrnn"),
-    )  # fmt: skip
-    servable = Servable(run, None, SMALL)
-    functions = signatures(servable)
+    vocabulary = Run.load(tiny_job).vocabulary
+    servable = small(untrained(vocabulary, 5, {"identity": "features:x:5"}, variant=variant))
+    functions = servable.signatures()
     for name, inputs in warmup.calls(servable, 3, functions):
         outputs = functions[name](**{k: tf.constant(v) for k, v in inputs.items()})
         for output, value in check.expected(servable, name, inputs).items():
@@ -143,8 +142,9 @@ def test_every_variant_is_exported_as_it_is(tiny_job, variant):
 
 
 def test_remote_places_get_the_model_last(tiny_job):
-    saved_model.export(Run.load(tiny_job), None, SMALL, "ram://models/mrnn/3")
-    assert saved_model.next_version("ram://models/mrnn") == 4
+    run = Run.load(tiny_job)
+    saved_model.export_run(run, small(run), "ram://models/mrnn/3")
+    assert saved_model.version_directory("ram://models/mrnn", None) == "ram://models/mrnn/4"
     loaded = tf.saved_model.load("ram://models/mrnn/3")
     assert "beam_decode" in loaded.signatures
 

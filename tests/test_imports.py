@@ -9,7 +9,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = [
     {"mrnn_tf.schema", "mrnn_tf.errors"},
     {"mrnn_tf.config", "mrnn_tf.photos"},
-    {"mrnn_tf.presets", "mrnn_tf.program", "mrnn_tf.batch", "mrnn_tf.files"},
+    {"mrnn_tf.presets", "mrnn_tf.program", "mrnn_tf.batch", "mrnn_tf.files", "mrnn_tf.versions"},
     {"mrnn_tf.text", "mrnn_tf.vision"},
     {"mrnn_tf.metrics"},
     {"mrnn_tf.data", "mrnn_tf.model"},

@@ -9,10 +9,11 @@ import tiny
 from PIL import Image
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from export import saved_model
 from mrnn_tf import run, schema, text
 from mrnn_tf.config import ModelConfig, TrainConfig
 from mrnn_tf.data import pipeline, records
+from mrnn_tf.errors import UserError
+from mrnn_tf.inference import attached_encoder
 from mrnn_tf.model import loss
 from mrnn_tf.vision import encoders
 from trainer import curves, train
@@ -153,9 +154,9 @@ def test_the_encoder_is_trained_with_the_model(photos, tiny_data, tmp_path):
     assert trained.network.features(batch).shape == (4, 1280)
     with pytest.raises(ValueError, match="holds features only"):
         trained.source(tiny_data, "train")
-    assert saved_model.attached_encoder(trained, None, None) is trained.network.encoder
-    with pytest.raises(ValueError, match="--encoder: the run has its own"):
-        saved_model.attached_encoder(trained, "mobilenet_v2", None)
+    assert attached_encoder(trained) is trained.network.encoder
+    with pytest.raises(UserError, match="`encoder`: the run has trained its own"):
+        attached_encoder(trained, "mobilenet_v2")
 
 
 def test_training_on_cider_goes_on_from_a_run_and_raises_it(tiny_data, tiny_job, tmp_path):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from serving import photos
+from mrnn_tf import photos
 
 WIDTH, HEIGHT = 40, 24
 ORIENTATION = 0x0112
@@ -29,7 +29,7 @@ def save(path, orientation=None, kind="JPEG"):
 @pytest.mark.parametrize("orientation", RED)
 def test_a_photo_is_sent_upright(tmp_path, orientation, kind):
     path = save(tmp_path / "photo", orientation, kind)
-    sent = Image.open(io.BytesIO(photos.read(path)))
+    sent = Image.open(io.BytesIO(photos.load(path)))
     assert sent.format == kind
     assert sent.size == ((WIDTH, HEIGHT) if orientation < 5 else (HEIGHT, WIDTH))
     assert sent.getexif().get(ORIENTATION, 1) == 1
@@ -42,12 +42,12 @@ def test_a_photo_is_sent_upright(tmp_path, orientation, kind):
 @pytest.mark.parametrize("orientation", [None, 1])
 def test_an_upright_photo_is_sent_as_it_is(tmp_path, orientation):
     path = save(tmp_path / "photo.jpg", orientation)
-    assert photos.read(path) == (tmp_path / "photo.jpg").read_bytes()
+    assert photos.load(path) == (tmp_path / "photo.jpg").read_bytes()
 
 
 def test_features_of_a_file(tmp_path):
     np.save(tmp_path / "f.npy", np.array([1.0, 2.5]))
-    features = photos.read(str(tmp_path / "f.npy"))
+    features = photos.load(str(tmp_path / "f.npy"))
     assert features.dtype == np.float32
     assert features.tolist() == [1.0, 2.5]
 
@@ -66,7 +66,7 @@ def test_what_is_no_image_is_named(tmp_path):
     ]:
         path.write_bytes(change)
         with pytest.raises(ValueError, match=sentence):
-            photos.read(str(path))
+            photos.load(str(path))
 
 
 @pytest.mark.parametrize(
@@ -75,17 +75,17 @@ def test_what_is_no_image_is_named(tmp_path):
 def test_what_are_no_features_is_named(tmp_path, values):
     np.save(tmp_path / "f.npy", values, allow_pickle=True)
     with pytest.raises(ValueError, match=r"f\.npy: "):
-        photos.read(str(tmp_path / "f.npy"))
+        photos.load(str(tmp_path / "f.npy"))
 
 
 def test_what_is_no_npy_file_is_named(tmp_path):
     for content in (b"", b"hello"):
         (tmp_path / "f.npy").write_bytes(content)
         with pytest.raises(ValueError, match=r"f\.npy: no array"):
-            photos.read(str(tmp_path / "f.npy"))
+            photos.load(str(tmp_path / "f.npy"))
 
 
 def test_no_file_is_an_oserror(tmp_path):
     for name in ("photo.jpg", "f.npy"):
         with pytest.raises(FileNotFoundError):
-            photos.read(str(tmp_path / name))
+            photos.load(str(tmp_path / name))

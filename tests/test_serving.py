@@ -11,8 +11,9 @@ import served
 import tiny
 
 from export import check, warmup
-from export.signatures import Servable, Settings
 from mrnn_tf import schema
+from mrnn_tf.config import BeamSearch
+from mrnn_tf.inference import Inference
 from mrnn_tf.retrieval.index import Index
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.sentences import pad, read
@@ -31,7 +32,7 @@ def server(models, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(photo_job, lite0):
-    return Servable(Run.load(photo_job), lite0, Settings(beam=3, max_words=10))
+    return Inference(Run.load(photo_job), lite0, BeamSearch(beam=3, max_words=10))
 
 
 def as_json(value):

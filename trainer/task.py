@@ -20,11 +20,11 @@ import tensorflow as tf
 from absl import flags, logging
 
 from export import saved_model
-from export.signatures import Settings
-from mrnn_tf import program, schema
+from mrnn_tf import program, schema, versions
 from mrnn_tf.config import ModelConfig, TrainConfig
 from mrnn_tf.data import records
 from mrnn_tf.errors import UserError
+from mrnn_tf.inference import Inference, attached_encoder
 from mrnn_tf.presets import PRESETS
 from mrnn_tf.run import Run
 from trainer import train
@@ -104,9 +104,9 @@ def export_best(places: train.Places, model_dir: str | None) -> str:
     run = Run.load(places.job_dir, checkpoint_dir=places.checkpoint_dir)
     default = tf.io.gfile.join(places.job_dir, schema.MODEL_DIR, str(run.step))
     directory = (model_dir or default).rstrip("/")
-    if not saved_model.is_there(directory):
-        encoder = saved_model.attached_encoder(run, None, _encoder_file(run))
-        saved_model.export(run, encoder, Settings(), directory)
+    if not versions.is_whole(directory):
+        encoder = attached_encoder(run, None, _encoder_file(run))
+        saved_model.export_run(run, Inference(run, encoder), directory)
     return directory
 
 

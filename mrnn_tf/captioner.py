@@ -1,0 +1,326 @@
+"""Captions, scores and next words of photographs: the model as a Python object."""
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_text  # noqa: F401  Its ops are in every export.
+
+from mrnn_tf import photos, schema, text, versions
+from mrnn_tf.config import BeamSearch
+from mrnn_tf.errors import UserError
+from mrnn_tf.inference import TOP_K, Inference, attached_encoder
+from mrnn_tf.photos import Photo
+from mrnn_tf.run import Run
+
+_AT_ONCE = 32  # images of a batch
+
+# A signature of a SavedModel, or of an `Inference`: named tensors in, named tensors out.
+Signature = Callable[..., Mapping[str, tf.Tensor]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Word:
+    """A word with its log P; `evidence` is how much of that it owes to the image, in nats."""
+
+    text: str
+    log_prob: float
+    evidence: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Caption:
+    """A sentence for an image; its words end with the end token `</s>`."""
+
+    text: str
+    log_prob: float
+    words: tuple[Word, ...] = dataclasses.field(default=(), repr=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """How well a sentence fits an image; unknown words are charged as `<unk>`."""
+
+    log_prob: float
+    perplexity: float
+    num_unknown: int
+    words: tuple[Word, ...] = dataclasses.field(default=(), repr=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Unreadable:
+    """Stands for the result of an image that could not be read; it is false."""
+
+    reason: str
+
+    def __bool__(self) -> bool:
+        return False
+
+
+class Images:
+    """Turns images of any kind into features, and asks something about these, batch by batch.
+
+    Args:
+        feature_size: int, D.
+        encode: the signature `encode_image`; `None` takes features only.
+    """
+
+    def __init__(self, feature_size: int, encode: Signature | None = None):
+        self._feature_size, self._encode = feature_size, encode
+
+    def answer(
+        self,
+        images: Photo | Sequence[Photo],
+        ask: Callable[[np.ndarray, list[int]], Sequence],
+    ) -> Any:
+        """One result an image.
+
+        Args:
+            images: an image, or a sequence of them, which gives a list of results. There an image
+                that cannot be read has an `Unreadable`; alone it raises `UserError`.
+            ask: makes results of the features [B, D] of readable images, and of their numbers.
+        """
+        if not is_batch(images):
+            [result] = self.answer([images], ask)
+            if isinstance(result, Unreadable):
+                raise UserError(result.reason)
+            return result
+        results = []
+        for first in range(0, len(images), _AT_ONCE):
+            batch = self._features(images[first : first + _AT_ONCE])
+            rows = [row for row, features in enumerate(batch) if isinstance(features, np.ndarray)]
+            if rows:
+                answers = ask(np.stack([batch[row] for row in rows]), [first + row for row in rows])
+                for row, answer in zip(rows, answers, strict=True):
+                    batch[row] = answer
+            results += batch
+        return results
+
+    def _features(self, batch: Sequence[Photo]) -> list[np.ndarray | Unreadable]:
+        loaded = [_load(photo) for photo in batch]
+        contents = [content for content in loaded if isinstance(content, bytes)]
+        encoded = self._encoded(contents)
+        return [
+            next(encoded) if isinstance(content, bytes) else self._checked(content)
+            for content in loaded
+        ]
+
+    def _encoded(self, contents: list[bytes]) -> Iterator[np.ndarray | Unreadable]:
+        if self._encode is None:
+            yield from (
+                Unreadable("The model has no image encoder: give features.") for _ in contents
+            )
+        elif contents:
+            encoded = self._encode(image_bytes=tf.constant(contents))[schema.FEATURES]
+            for features in encoded.numpy():
+                yield features if features.any() else Unreadable("The image cannot be decoded.")
+
+    def _checked(self, features: np.ndarray | Unreadable) -> np.ndarray | Unreadable:
+        if isinstance(features, Unreadable) or len(features) == self._feature_size:
+            return features
+        return Unreadable(f"The model takes {self._feature_size} features, not {len(features)}.")
+
+
+class Captioner:
+    """Describes images, and tells how well sentences describe them.
+
+    An image is a path, the bytes of a file, a PIL image, uint8 pixels [height, width, 3], or a
+    vector of features; a list of them is a batch and gives a list. In a batch, an image that cannot
+    be read has an `Unreadable` for its result; alone it raises `UserError`.
+
+    Args:
+        signatures: the functions of `Inference.signatures`, or of a SavedModel.
+
+    Example:
+
+    >>> captioner = mrnn_tf.Captioner.load(model)
+    >>> captions = captioner.caption(photo)
+    >>> captions[0]
+    Caption(text='a red picture', log_prob=-...)
+    >>> captions[0].words[1]
+    Word(text='red', log_prob=-..., evidence=...)
+    """
+
+    def __init__(self, signatures: Mapping[str, Signature]):
+        self._signatures = signatures
+        self.feature_size = feature_size(signatures[schema.BEAM_DECODE])
+        self.images = Images(self.feature_size, signatures.get(schema.ENCODE_IMAGE))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike, *, top_k: int = TOP_K, **search) -> "Captioner":
+        """Loads a model.
+
+        Args:
+            path: a version that `export.task` made, such as `models/mrnn/1`; the folder of such
+                versions, which gives the newest; or the directory of a run.
+            top_k: int. The most words that `next_words` returns; of a run only.
+            search: fields of `BeamSearch`; of a run only. An export has fixed them.
+        """
+        path = os.fspath(path)
+        version = versions.newest(path)
+        if version is not None:
+            if search:
+                raise UserError(
+                    f"`{next(iter(search))}` was fixed when {version} was exported: leave it out."
+                )
+            return cls(load_signatures(version, schema.BEAM_DECODE))
+        if not tf.io.gfile.exists(tf.io.gfile.join(path, schema.CONFIG_FILE)):
+            raise UserError(
+                f"{path} holds neither a SavedModel of `python -m export.task` nor a run of "
+                "`python -m trainer.task`."
+            )
+        run = Run.load(path)
+        inference = Inference(run, attached_encoder(run), BeamSearch(**search), top_k)
+        return cls(inference.signatures())
+
+    def caption(
+        self, images: Photo | Sequence[Photo], prefix: str = "", n: int | None = None
+    ) -> list[Caption] | list[list[Caption] | Unreadable]:
+        """The best captions of each image, best first.
+
+        Args:
+            images: an image, or a list of them.
+            prefix: str. Words that the captions begin with; `log_prob` counts those that follow.
+            n: int. How many captions; all that the search keeps by default.
+        """
+        return self.images.answer(images, lambda features, _: self._captions(features, prefix, n))
+
+    def score(
+        self, images: Photo | Sequence[Photo], sentences: str | Sequence[str]
+    ) -> Score | list[Score | Unreadable]:
+        """log P and perplexity of sentences, given images.
+
+        One image and one sentence give a `Score`. Otherwise a list is given: of the sentences of
+        one image, of the images of one sentence, or of as many pairs of both.
+
+        >>> captioner.score(photo, "a red picture")
+        Score(log_prob=-..., perplexity=..., num_unknown=0)
+        """
+        if isinstance(sentences, str):
+            paired = [sentences] * (len(images) if is_batch(images) else 1)
+        else:
+            paired = list(sentences)
+            images = images if is_batch(images) else [self.encode(images)] * len(paired)
+            if len(images) != len(paired):
+                raise UserError(
+                    f"`sentences` must be one for every image; received {len(paired)} for "
+                    f"{len(images)} images."
+                )
+        return self.images.answer(
+            images, lambda features, rows: self._scores(features, [paired[row] for row in rows])
+        )
+
+    def next_words(
+        self, images: Photo | Sequence[Photo], prefix: str = "", k: int | None = None
+    ) -> list[tuple[str, float]] | list[list[tuple[str, float]] | Unreadable]:
+        """The most probable words after some words, with their probabilities.
+
+        >>> captioner.next_words(photo, "a", k=1)
+        [('red', 0.9...)]
+        """
+        return self.images.answer(images, lambda features, _: self._next_words(features, prefix, k))
+
+    def encode(self, images: Photo | Sequence[Photo]) -> np.ndarray | list[np.ndarray | Unreadable]:
+        """The features [D] of each image."""
+        return self.images.answer(images, lambda features, _: features)
+
+    def _captions(self, features: np.ndarray, prefix: str, n: int | None) -> list[list[Caption]]:
+        prefixes = tf.constant([prefix] * len(features))
+        batch = self._run(schema.BEAM_DECODE, features=tf.constant(features), prefix=prefixes)
+        return [
+            [
+                Caption(sentence.decode(), float(log_prob), _words(*words))
+                for sentence, log_prob, *words in zip(*image, strict=True)
+                if log_prob > schema.MISSING_LOG_PROB / 2
+            ][:n]
+            for image in zip(
+                batch[schema.CAPTIONS],
+                batch[schema.LOG_PROBS],
+                batch[schema.WORDS],
+                batch[schema.WORD_LOG_PROBS],
+                batch[schema.WORD_EVIDENCE],
+                strict=True,
+            )
+        ]
+
+    def _scores(self, features: np.ndarray, sentences: list[str]) -> list[Score]:
+        texts = tf.constant(sentences)
+        batch = self._run(schema.SENTENCE_LOG_PROB, features=tf.constant(features), sentences=texts)
+        words = [[*tokens, schema.END.encode()] for tokens in text.tokenize(texts).to_list()]
+        return [
+            Score(float(log_prob), float(perplexity), int(unknown), _words(tokens, log_probs))
+            for log_prob, perplexity, unknown, tokens, log_probs in zip(
+                batch[schema.LOG_PROB],
+                batch[schema.PERPLEXITY],
+                batch[schema.NUM_UNKNOWN],
+                words,
+                batch[schema.WORD_LOG_PROBS],
+                strict=True,
+            )
+        ]
+
+    def _next_words(self, features: np.ndarray, prefix: str, k: int | None) -> list[list]:
+        prefixes = tf.constant([prefix] * len(features))
+        batch = self._run(schema.NEXT_WORD, features=tf.constant(features), prefix=prefixes)
+        return [
+            [(w.decode(), float(np.exp(p))) for w, p in zip(words, log_probs, strict=True) if w][:k]
+            for words, log_probs in zip(batch[schema.WORDS], batch[schema.LOG_PROBS], strict=True)
+        ]
+
+    def _run(self, name: str, **inputs: tf.Tensor) -> dict[str, np.ndarray]:
+        return {key: value.numpy() for key, value in self._signatures[name](**inputs).items()}
+
+
+def is_batch(images: Photo | Sequence[Photo]) -> bool:
+    """Whether these are several images: a list, a tuple, or rows of features [B, D]."""
+    if isinstance(images, np.ndarray):
+        return images.ndim == 2 and images.dtype.kind == "f"
+    return isinstance(images, list | tuple)
+
+
+def feature_size(signature: Signature) -> int:
+    """D of a signature that takes features [B, D], its only matrix."""
+    inputs = tf.nest.flatten(signature.structured_input_signature)
+    [matrix] = [spec for spec in inputs if spec.shape.rank == 2]
+    return matrix.shape[1]
+
+
+def load_signatures(directory: str, wanted: str) -> Mapping[str, Signature]:
+    """The signatures of a SavedModel; refuses one without the `wanted` signature."""
+    loaded = tf.saved_model.load(directory)
+    if wanted not in loaded.signatures:
+        raise UserError(
+            f"{directory} has no signature `{wanted}`; it has {', '.join(loaded.signatures)}."
+        )
+    return _Signatures(loaded)
+
+
+class _Signatures(dict):
+    """The signatures of a SavedModel, which keep alive what they use."""
+
+    def __init__(self, loaded: Any):
+        super().__init__(loaded.signatures)
+        self._loaded = loaded
+
+
+def _load(photo: Photo) -> bytes | np.ndarray | Unreadable:
+    try:
+        return photos.load(photo)
+    except UserError as error:
+        return Unreadable(str(error))
+    except OSError as error:
+        return Unreadable(f"{photo}: {error.strerror or error}")
+
+
+def _words(
+    words: Sequence[bytes], log_probs: np.ndarray, evidence: np.ndarray | None = None
+) -> tuple[Word, ...]:
+    evidence = [None] * len(words) if evidence is None else evidence.tolist()
+    return tuple(
+        Word(word.decode(), log_prob, nats)
+        for word, log_prob, nats in zip(words, log_probs.tolist(), evidence, strict=False)
+        if word
+    )

@@ -1,0 +1,223 @@
+"""From images and words to sentences and scores, as tensors: what every user of a model calls.
+
+`Captioner`, the exported SavedModel and `trainer.evaluate` all run these methods. Sizes are fixed
+when an `Inference` is made: N sentences of an image, K next words, T = max_words + 1 words of a
+sentence with its end token. An undecodable image has zero features, and zero or non-finite features
+have no sentences: "" with `schema.MISSING_LOG_PROB`. One bad row never changes another.
+"""
+
+import tensorflow as tf
+from absl import logging
+
+from mrnn_tf import decode, schema
+from mrnn_tf.config import BeamSearch
+from mrnn_tf.errors import UserError
+from mrnn_tf.run import Run
+from mrnn_tf.vision import encoders, images
+from mrnn_tf.vision.encoders import Encoder
+
+TOP_K = 10
+_MISSING = schema.MISSING_LOG_PROB
+_DEFAULT_SEARCH = BeamSearch()
+
+Tensors = dict[str, tf.Tensor]
+
+
+class Inference:
+    """A run with its tokeniser and, where there is one, its image encoder.
+
+    Args:
+        run: Run.
+        encoder: Encoder, whose features the run was trained on; `None` takes features only.
+        search: BeamSearch.
+        top_k: int. Words that `next_word` returns.
+    """
+
+    name = schema.MODEL
+
+    def __init__(
+        self,
+        run: Run,
+        encoder: Encoder | None = None,
+        search: BeamSearch = _DEFAULT_SEARCH,
+        top_k: int = TOP_K,
+    ):
+        self.network, self.vocabulary, self.encoder = run.network, run.vocabulary, encoder
+        self.search, self.top_k = search, top_k
+
+    @property
+    def default(self) -> str:
+        """The signature that is served by default."""
+        return schema.BEAM_DECODE if self.encoder is None else schema.CAPTION
+
+    def best_sentences(
+        self,
+        features: tf.Tensor,
+        prefix: tf.Tensor | None = None,
+        search: BeamSearch | None = None,
+        n_best: int | None = None,
+    ) -> decode.Decoded:
+        """What a beam search finds for features [B, D], after the words `prefix` int [B, P]."""
+        image = self.network.model.project_image(zeros_to_nan(features))
+        start = decode.begin(self.network.model, image, prefix)
+        return decode.beam(*start, search or self.search, n_best)
+
+    def beam_decode(self, features: tf.Tensor, prefix: tf.Tensor) -> Tensors:
+        """The best sentences of images that begin with some words, and why."""
+        prefix_ids = self.vocabulary.ids(prefix).to_tensor(schema.PAD_ID)
+        decoded = self.best_sentences(features, prefix_ids)
+        blank = self.network.blank(tf.shape(features)[0])
+        is_word = decoded.ids != schema.PAD_ID
+        evidence = decode.evidence(self.network.model, blank, decoded, prefix_ids)
+        typed = tf.repeat(tf.strings.strip(prefix)[:, tf.newaxis], self.search.beam, axis=1)
+        sentences = self.vocabulary.sentences(decoded.ids)
+        captions = tf.strings.strip(tf.strings.join([typed, sentences], " "))
+        return {
+            schema.CAPTIONS: tf.where(decoded.log_probs > _MISSING, captions, ""),
+            schema.LOG_PROBS: decoded.log_probs,
+            schema.WORDS: tf.where(is_word, self.vocabulary.lookup(decoded.ids), ""),
+            schema.WORD_LOG_PROBS: tf.where(is_word, decoded.word_log_probs, 0.0),
+            schema.WORD_EVIDENCE: tf.where(is_word, evidence, 0.0),
+        }
+
+    def caption(self, image_bytes: tf.Tensor) -> Tensors:
+        """The best sentences of encoded images."""
+        decoded = self.best_sentences(self._encode(image_bytes))
+        return {
+            schema.CAPTIONS: self.vocabulary.sentences(decoded.ids),
+            schema.LOG_PROBS: decoded.log_probs,
+        }
+
+    def next_word(self, features: tf.Tensor, prefix: tf.Tensor) -> Tensors:
+        """The most probable words after some words; the end token is one of them."""
+        prefix_ids = self.vocabulary.ids(prefix).to_tensor(schema.PAD_ID)
+        image = self.network.model.project_image(zeros_to_nan(features))
+        start = decode.begin(self.network.model, image, prefix_ids)
+        ids, log_probs = decode.next_words(*start, self.top_k)
+        return {
+            schema.WORDS: tf.where(ids != schema.PAD_ID, self.vocabulary.lookup(ids), ""),
+            schema.LOG_PROBS: log_probs,
+        }
+
+    def sentence_log_prob(self, features: tf.Tensor, sentences: tf.Tensor) -> Tensors:
+        """log P(sentence | image); an unknown word is charged as the word <unk>."""
+        ids = self.vocabulary.ids(sentences)
+        ends = tf.fill([tf.shape(features)[0], 1], schema.END_ID)
+        words = tf.concat([ids, tf.RaggedTensor.from_tensor(ends)], axis=1)
+        num_words = tf.cast(words.row_lengths(), tf.int32)
+        image = self.network.model.project_image(zeros_to_nan(features))
+        start = decode.begin(self.network.model, image)
+        word_log_probs = decode.rescore(*start, words.to_tensor(schema.PAD_ID))
+        log_prob = tf.reduce_sum(word_log_probs, axis=1)
+        is_valid = tf.math.is_finite(log_prob)
+        perplexity = tf.exp(-log_prob / tf.cast(num_words, tf.float32))  # Eq. 5
+        unknown = tf.cast(ids == schema.UNKNOWN_ID, tf.int32)
+        return {
+            schema.LOG_PROB: tf.where(is_valid, log_prob, _MISSING),
+            schema.PERPLEXITY: tf.where(is_valid, tf.minimum(perplexity, -_MISSING), -_MISSING),
+            schema.NUM_WORDS: num_words,
+            schema.NUM_UNKNOWN: tf.reduce_sum(unknown, axis=1),
+            schema.WORD_LOG_PROBS: tf.where(is_valid[:, tf.newaxis], word_log_probs, 0.0),
+        }
+
+    def encode_image(self, image_bytes: tf.Tensor) -> Tensors:
+        """The features of encoded images, and those refined by the model: g2(V_I I)."""
+        features = self._encode(image_bytes)
+        encoded = {schema.FEATURES: features}
+        if "multimodal" in self.network.model.wiring.image_to:
+            encoded[schema.REFINED] = self.network.model.refined(features)
+        return encoded
+
+    def _encode(self, image_bytes: tf.Tensor) -> tf.Tensor:
+        encoder = self.encoder
+        shape = [encoder.crops, encoder.input_size, encoder.input_size, 3]
+        undecodable = tf.data.Dataset.from_tensors((tf.zeros(shape), False))
+
+        def prepare(content):
+            return encoder.prepare(images.decode(content)), True
+
+        def prepare_or_not(content):
+            # What fails inside a dataset can be left out, unlike what fails in the graph itself.
+            decodable = tf.data.Dataset.from_tensors(content).map(prepare).ignore_errors()
+            return decodable.concatenate(undecodable).take(1).get_single_element()
+
+        windows, is_decoded = tf.map_fn(
+            prepare_or_not,
+            image_bytes,
+            fn_output_signature=(tf.TensorSpec(shape), tf.TensorSpec([], tf.bool)),
+        )
+        return tf.where(is_decoded[:, tf.newaxis], encoder.encode(windows), 0.0)
+
+    def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
+        """The functions that a SavedModel offers, by name."""
+        model = self.network.model
+        features = tf.TensorSpec([None, model.feature_size], tf.float32, schema.FEATURES)
+        prefix, sentences, image_bytes = (
+            tf.TensorSpec([None], tf.string, name)
+            for name in (schema.PREFIX, schema.SENTENCES, schema.IMAGE_BYTES)
+        )
+        methods = {
+            schema.BEAM_DECODE: (self.beam_decode, features, prefix),
+            schema.NEXT_WORD: (self.next_word, features, prefix),
+            schema.SENTENCE_LOG_PROB: (self.sentence_log_prob, features, sentences),
+        }
+        if self.encoder is not None:
+            methods[schema.CAPTION] = self.caption, image_bytes
+            methods[schema.ENCODE_IMAGE] = self.encode_image, image_bytes
+        functions = {
+            name: tf.function(method, input_signature=inputs).get_concrete_function()
+            for name, (method, *inputs) in methods.items()
+        }
+        return {**functions, schema.SERVING_DEFAULT: functions[self.default]}
+
+    def tracked(self) -> tf.Module:
+        """What a SavedModel must own.
+
+        The variables themselves and not the Keras models around them: of those, `save` would write
+        copies, which TensorFlow's Python resolves, but a session, as TF Serving has, does not.
+        """
+        models = [self.network.model, *([self.encoder.model] if self.encoder else [])]
+        root = tf.Module(name=self.name)
+        root.weights = [variable.value for model in models for variable in model.variables]
+        root.mean_features, root.vocabulary = self.network.mean_features, self.vocabulary
+        return root
+
+
+def zeros_to_nan(features: tf.Tensor) -> tf.Tensor:
+    """Features [B, D] in which an all-zero row, an undecodable image, is NaN."""
+    is_zero = tf.reduce_all(features == 0.0, axis=1, keepdims=True)
+    return tf.where(is_zero, float("nan"), features)
+
+
+def attached_encoder(
+    run: Run, name: str | None = None, weights: str | None = None
+) -> Encoder | None:
+    """The encoder of a run's features, or the named one; `None` where none is known."""
+    if run.network.encoder is not None:
+        if name or weights:
+            raise UserError("`encoder`: the run has trained its own encoder; leave it out.")
+        return run.network.encoder
+    known = run.config.encoder
+    if name is None and "name" not in known:
+        if weights:
+            raise UserError("`encoder_weights`: `encoder` must name the encoder that they are of.")
+        logging.info("The run has precomputed features: no image encoder is attached.")
+        return None
+    encoder = encoders.create(name or known["name"], weights, known.get("crops", 1))
+    if encoder.feature_size != run.config.feature_size:
+        raise UserError(
+            f"`encoder` {encoder.name} makes {encoder.feature_size} features, but the run was "
+            f"trained on {run.config.feature_size} of {known['identity']}."
+        )
+    if "name" in known and encoder.identity != known["identity"]:
+        raise UserError(
+            f"`encoder_weights`: the encoder would be {encoder.identity}, but the run was trained "
+            f"on {known['identity']}."
+        )
+    if "name" not in known:
+        logging.warning(
+            "Attaching %s to %s: that these are its features cannot be checked.",
+            encoder.identity,
+            known["identity"],
+        )
+    return encoder

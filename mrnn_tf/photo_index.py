@@ -1,0 +1,160 @@
+"""Search among indexed photographs: an index as a Python object."""
+
+import dataclasses
+import os
+from collections.abc import Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from mrnn_tf import schema, versions
+from mrnn_tf.captioner import (
+    Captioner,
+    Images,
+    Signature,
+    Unreadable,
+    feature_size,
+    load_signatures,
+)
+from mrnn_tf.errors import UserError
+from mrnn_tf.photos import Photo
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """An image of an index, by its id there: for photographs of a folder their path."""
+
+    path: str
+    score: float
+
+
+@dataclasses.dataclass(frozen=True)
+class SentenceMatch:
+    """A sentence of an index; `path` is the image it was written for, or empty."""
+
+    text: str
+    path: str
+    score: float
+
+
+@dataclasses.dataclass(frozen=True)
+class RerankedCaption:
+    """A caption with its consensus with the captions of similar images."""
+
+    text: str
+    log_prob: float
+    consensus: float
+
+
+class PhotoIndex:
+    """Finds images by sentences, sentences by images, and similar images.
+
+    Args:
+        signatures: those of a SavedModel that `export.index` made.
+        captioner: Captioner. Encodes images; without it they are given as features.
+
+    Example:
+
+    >>> index = mrnn_tf.PhotoIndex.load(index_version)
+    >>> index.search("a red picture", k=1)
+    [Match(path='...', score=-...)]
+    >>> index.similar(photo, k=1)
+    [Match(path='...', score=...)]
+    """
+
+    def __init__(self, signatures: dict[str, Signature], captioner: Captioner | None = None):
+        self._signatures = signatures
+        size = feature_size(signatures[schema.SIMILAR_IMAGES])
+        if captioner and captioner.feature_size != size:
+            raise UserError(
+                f"`captioner` makes {captioner.feature_size} features, but the index was made of "
+                f"{size}: load the model that the index was made with."
+            )
+        self._images = captioner.images if captioner else Images(size)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike, captioner: Captioner | None = None) -> "PhotoIndex":
+        """Loads a version of an index.
+
+        Args:
+            path: such as `models/mrnn_index/1`, or the folder of such versions.
+            captioner: Captioner, of the model that the index was made with. By default the model
+                `mrnn` that lies beside the index, where there is one.
+        """
+        path = os.fspath(path)
+        version = versions.newest(path)
+        if version is None:
+            raise UserError(f"{path} holds no index that `python -m export.index` made.")
+        signatures = load_signatures(version, schema.SEARCH_IMAGES)
+        if captioner is None:
+            models = os.path.dirname(os.path.dirname(version.rstrip("/")))
+            beside = versions.newest(tf.io.gfile.join(models, schema.MODEL))
+            captioner = Captioner.load(beside) if beside else None
+        return cls(signatures, captioner)
+
+    def search(
+        self, sentences: str | Sequence[str], k: int | None = None
+    ) -> list[Match] | list[list[Match]]:
+        """The images with the highest log P(sentence | image), best first.
+
+        A list of sentences gives a list of results. A sentence without a word that the model knows
+        finds nothing.
+        """
+        queries = [sentences] if isinstance(sentences, str) else list(sentences)
+        results = self._run(schema.SEARCH_IMAGES, Match, k, sentences=tf.constant(queries))
+        return results[0] if isinstance(sentences, str) else results
+
+    def sentences(
+        self, images: Photo | Sequence[Photo], k: int | None = None
+    ) -> list[SentenceMatch] | list[list[SentenceMatch] | Unreadable]:
+        """The sentences with the highest log P(s | image) - log P(s), best first."""
+        return self._about(images, schema.SEARCH_SENTENCES, SentenceMatch, k)
+
+    def similar(
+        self, images: Photo | Sequence[Photo], k: int | None = None
+    ) -> list[Match] | list[list[Match] | Unreadable]:
+        """The nearest images by refined features; the score is minus their distance."""
+        return self._about(images, schema.SIMILAR_IMAGES, Match, k)
+
+    def rerank(
+        self, images: Photo | Sequence[Photo], k: int | None = None
+    ) -> list[RerankedCaption] | list[list[RerankedCaption] | Unreadable]:
+        """Captions of images, those first that say what the captions of similar images say."""
+        if schema.CAPTION_RERANKED not in self._signatures:
+            raise UserError("The index has too few captioned images to rerank captions by.")
+        return self._about(images, schema.CAPTION_RERANKED, RerankedCaption, k)
+
+    def _about(
+        self, images: Photo | Sequence[Photo], signature: str, result: type, k: int | None
+    ) -> list:
+        return self._images.answer(
+            images,
+            lambda features, _: self._run(signature, result, k, features=tf.constant(features)),
+        )
+
+    def _run(self, signature: str, result: type, k: int | None, **inputs) -> list[list]:
+        """The results of every query; what stands for a missing one is left out."""
+        outputs = self._signatures[signature](**inputs)
+        columns = [outputs[name].numpy() for name in _COLUMNS[result]]
+        return [
+            [
+                result(
+                    *(v.decode(errors="replace") if isinstance(v, bytes) else float(v) for v in row)
+                )
+                for row in zip(*query, strict=True)
+                if row[-1] > schema.MISSING_LOG_PROB / 2
+            ][:k]
+            for query in zip(*columns, strict=True)
+        ]
+
+
+def _plain(value: bytes | np.floating) -> str | float:
+    return value.decode(errors="replace") if isinstance(value, bytes) else float(value)
+
+
+# The outputs of a signature that the fields of a result come from; the last one is its rank.
+_COLUMNS = {
+    Match: (schema.IDS, schema.SCORES),
+    SentenceMatch: (schema.SENTENCES, schema.IDS, schema.SCORES),
+    RerankedCaption: (schema.CAPTIONS, schema.LOG_PROBS, schema.CONSENSUS),
+}

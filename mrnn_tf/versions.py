@@ -1,0 +1,28 @@
+"""The versions of a model or an index: a folder of numbered directories, each a SavedModel."""
+
+import re
+
+import tensorflow as tf
+
+from mrnn_tf import schema
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+
+
+def is_whole(directory: str) -> bool:
+    """Whether a directory holds a whole SavedModel."""
+    return tf.io.gfile.exists(tf.io.gfile.join(directory, schema.SAVED_MODEL_FILE))
+
+
+def numbers(folder: str) -> list[int]:
+    """The numbers of the directories in a folder, whole or not, in order."""
+    names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
+    return sorted(int(name.rstrip("/")) for name in names if _NUMBER.fullmatch(name.rstrip("/")))
+
+
+def newest(path: str) -> str | None:
+    """The directory of a SavedModel: `path` itself, or its newest version; `None` without one."""
+    if is_whole(path):
+        return path
+    directories = (tf.io.gfile.join(path, str(number)) for number in reversed(numbers(path)))
+    return next(filter(is_whole, directories), None)
