@@ -23,11 +23,10 @@ import grpc
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
-from tensorflow_serving.apis import predict_pb2, prediction_log_pb2, prediction_service_pb2_grpc
+from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
-from serving.servables import WARMUP_FILE, Servable
-from serving.signatures import Arrays
-from serving.tensor_protos import read, write
+from serving import tensors
+from serving.served_version import Arrays, ServedVersion, Signature, warmup_requests
 
 _BASE_PATH = flags.DEFINE_string("model_base_path", None, "Models; default: a small one is made.")
 _MODEL = flags.DEFINE_string("model", "mrnn", "The model to ask.")
@@ -43,20 +42,20 @@ SIDES = {"batching": [], "one by one": ["--nobatching"]}
 def main(_) -> None:
     with contextlib.ExitStack() as stack:
         base = _BASE_PATH.value or _make_model(stack.enter_context(tempfile.TemporaryDirectory()))
-        servers = {name: stack.enter_context(_server(base, each)) for name, each in SIDES.items()}
+        servers = {name: stack.enter_context(_server(base, f)) for name, f in SIDES.items()}
         versions = [
             name for name in tf.io.gfile.listdir(f"{base}/{_MODEL.value}") if name.isdigit()
         ]
         path = f"{base}/{_MODEL.value}/{max(versions, key=int)}"
-        servable = Servable(_MODEL.value, 0, path, MAX_BYTES)
-        signature = servable.signature(_SIGNATURE.value)
-        inputs = _one_row(servable, path)
+        version = ServedVersion(_MODEL.value, 0, path, MAX_BYTES)
+        signature = version.signature(_SIGNATURE.value)
+        inputs = _one_row(signature, path)
 
         request = predict_pb2.PredictRequest()
         request.model_spec.name = _MODEL.value
         request.model_spec.signature_name = _SIGNATURE.value
         for name, array in inputs.items():
-            request.inputs[name].CopyFrom(write(array))
+            request.inputs[name].CopyFrom(tensors.to_proto(array))
 
         loads, alone = {}, {"direct": []}
         for _ in range(_ROUNDS.value):
@@ -128,15 +127,11 @@ def _direct(call) -> float:
     return np.median(took)
 
 
-def _one_row(servable: Servable, path: str) -> Arrays:
-    signature = servable.signature(_SIGNATURE.value)
-    records = tf.io.gfile.join(path, WARMUP_FILE)
-    if tf.io.gfile.exists(records):
-        for record in tf.data.TFRecordDataset(records).as_numpy_iterator():
-            request = prediction_log_pb2.PredictionLog.FromString(record).predict_log.request
-            if request.model_spec.signature_name == signature.name:
-                inputs = read(signature, request.inputs, MAX_BYTES)
-                return {name: array[:1] for name, array in inputs.items()}
+def _one_row(signature: Signature, path: str) -> Arrays:
+    for request in warmup_requests(path):
+        if request.model_spec.signature_name == signature.name:
+            inputs = signature.read(request.inputs, MAX_BYTES)
+            return {name: array[:1] for name, array in inputs.items()}
     return {
         name: np.full([size or 1 for size in spec.shape], b"" if spec.dtype == tf.string else 0,
                       spec.dtype.as_numpy_dtype)

@@ -13,43 +13,44 @@ Examples:
     python -m serving.client rerank photo.jpg
     python -m serving.client status
 
-A `.npy` file of features [D] may stand wherever a photo does. Exit code 1 where anything failed.
+A `.npy` file of features [D] can replace a photo. The exit code is 1 if anything failed.
 """
 
-import random
+import json
 import re
-import time
 from collections.abc import Callable, Sequence
 
 import grpc
 import numpy as np
 
 from mrnn_tf import schema
+from mrnn_tf.errors import UserError
 from serving import tensors
-from serving.messages import (
-    GetModelStatusRequest,
-    GetModelStatusResponse,
-    ModelSpec,
-    ModelVersionStatus,
-    PredictRequest,
-    PredictResponse,
-)
+from serving.messages import get_model_status_pb2, model_pb2, predict_pb2
 
 Images = Sequence[bytes] | np.ndarray
 Row = dict[str, list | float | int | str]
 
-_FIRST_PAUSE = 0.2  # seconds before the first retry; twice as long before each that follows
+MAX_RETRIES = 4  # gRPC makes at most five attempts
 _CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
-    ("grpc.initial_reconnect_backoff_ms", int(1000 * _FIRST_PAUSE)),
+    ("grpc.initial_reconnect_backoff_ms", 200),
     # Where a name has several addresses, as a headless service has, use all of them.
     ("grpc.lb_policy_name", "round_robin"),
+    # gRPC retries only what fits into this buffer; its default is smaller than a photo.
+    ("grpc.per_rpc_retry_buffer_size", 2**31 - 1),
 ]
+_RETRY_POLICY = {
+    "initialBackoff": "0.2s",
+    "maxBackoff": "2s",
+    "backoffMultiplier": 2,
+    "retryableStatusCodes": ["UNAVAILABLE"],
+}
 
 
 class ServingError(RuntimeError):
-    """What a server did not do, in one sentence."""
+    """Why a server gave no answer, in one sentence."""
 
     def __init__(self, sentence: str, code: grpc.StatusCode):
         super().__init__(sentence)
@@ -57,18 +58,17 @@ class ServingError(RuntimeError):
 
 
 class Client:
-    """A connection to the servables `mrnn` and `mrnn_index` of one server.
+    """A connection to the models `mrnn` and `mrnn_index` of one server.
 
     Args:
         server: str. Host and port.
         timeout: float. Seconds for one call, its retries included.
-        retries: int. How often a call is made again while the server is unavailable.
-        versions: dict. For a servable its version, an int, or the label of one, a str.
+        retries: int. How often gRPC repeats a call while the server is unavailable; at most 4.
+        versions: dict. For a model its version (int), or the label of one (str).
         credentials: grpc.ChannelCredentials. TLS; without them nothing is encrypted.
 
-    Images are given as a list of the bytes of photos, or as an array of features [B, D]. Answers
-    are one dictionary per input, by the names of the signature's tensors; sentences and words that
-    stand for none are left out.
+    Images are a list of the bytes of photos, or an array of features [B, D]. An answer is one
+    dictionary per input, keyed by the names of the signature's tensors, without padding.
 
     Example:
 
@@ -88,21 +88,25 @@ class Client:
     ):
         self.server = server
         self.timeout = timeout
-        self.retries = retries
         self.versions = versions or {}
+        options = [*_CHANNEL_OPTIONS, ("grpc.enable_retries", int(retries > 0))]
+        if retries > 0:
+            policy = _RETRY_POLICY | {"maxAttempts": 1 + min(retries, MAX_RETRIES)}
+            config = {"methodConfig": [{"name": [{}], "retryPolicy": policy}]}
+            options.append(("grpc.service_config", json.dumps(config)))
         if credentials is None:
-            self._channel = grpc.insecure_channel(server, _CHANNEL_OPTIONS)
+            self._channel = grpc.insecure_channel(server, options)
         else:
-            self._channel = grpc.secure_channel(server, credentials, _CHANNEL_OPTIONS)
+            self._channel = grpc.secure_channel(server, credentials, options)
         self._predict = self._channel.unary_unary(
             "/tensorflow.serving.PredictionService/Predict",
-            PredictRequest.SerializeToString,
-            PredictResponse.FromString,
+            predict_pb2.PredictRequest.SerializeToString,
+            predict_pb2.PredictResponse.FromString,
         )
         self._model_status = self._channel.unary_unary(
             "/tensorflow.serving.ModelService/GetModelStatus",
-            GetModelStatusRequest.SerializeToString,
-            GetModelStatusResponse.FromString,
+            get_model_status_pb2.GetModelStatusRequest.SerializeToString,
+            get_model_status_pb2.GetModelStatusResponse.FromString,
         )
 
     def __enter__(self) -> "Client":
@@ -117,112 +121,112 @@ class Client:
     def caption(self, images: Images) -> list[Row]:
         """The best `captions` of each image and their `log_probs`."""
         if not isinstance(images, np.ndarray):
-            inputs = {schema.IMAGE_BYTES: _bytes(images)}
+            inputs = {schema.IMAGE_BYTES: _strings(images)}
             return _rows(self.predict(schema.MODEL, schema.CAPTION, inputs))
         wanted = (schema.CAPTIONS, schema.LOG_PROBS)
         return [{name: row[name] for name in wanted} for row in self.beam(images)]
 
     def beam(self, images: Images, prefixes: Sequence[str] | None = None) -> list[Row]:
-        """`captions` that begin with the prefixes, with `words` and what each was worth."""
-        inputs = {
-            schema.FEATURES: self._features(images),
-            schema.PREFIX: _texts(prefixes or [""] * len(images)),
-        }
-        return _rows(self.predict(schema.MODEL, schema.BEAM_DECODE, inputs))
+        """`captions` that begin with the prefixes, their `words` and the values of each word."""
+        prefixes = prefixes or [""] * len(images)
+        return self._describe(images, schema.MODEL, schema.BEAM_DECODE, {schema.PREFIX: prefixes})
 
     def next_words(self, images: Images, prefixes: Sequence[str]) -> list[Row]:
-        """The likeliest `words` after each prefix and their `log_probs`."""
-        inputs = {schema.FEATURES: self._features(images), schema.PREFIX: _texts(prefixes)}
-        return _rows(self.predict(schema.MODEL, schema.NEXT_WORD, inputs))
+        """The most likely `words` after each prefix and their `log_probs`."""
+        return self._describe(images, schema.MODEL, schema.NEXT_WORD, {schema.PREFIX: prefixes})
 
     def score(self, images: Images, sentences: Sequence[str]) -> list[Row]:
-        """`log_prob`, `perplexity` and more of each sentence, given its image."""
-        inputs = {schema.FEATURES: self._features(images), schema.SENTENCES: _texts(sentences)}
-        return _rows(self.predict(schema.MODEL, schema.SENTENCE_LOG_PROB, inputs))
+        """`log_prob`, `perplexity` and word counts of each sentence, given its image."""
+        texts = {schema.SENTENCES: sentences}
+        return self._describe(images, schema.MODEL, schema.SENTENCE_LOG_PROB, texts)
 
     def encode(self, photos: Sequence[bytes]) -> dict[str, np.ndarray]:
         """`features` [B, D] and `refined` features [B, M]."""
-        inputs = {schema.IMAGE_BYTES: _bytes(photos)}
+        inputs = {schema.IMAGE_BYTES: _strings(photos)}
         return self.predict(schema.MODEL, schema.ENCODE_IMAGE, inputs)
 
     def search_images(self, sentences: Sequence[str]) -> list[Row]:
         """The `ids` of the images that fit each sentence best, with `scores`."""
-        inputs = {schema.SENTENCES: _texts(sentences)}
+        inputs = {schema.SENTENCES: _strings([text.encode() for text in sentences])}
         return _rows(self.predict(schema.INDEX, schema.SEARCH_IMAGES, inputs))
 
     def search_sentences(self, images: Images) -> list[Row]:
         """The indexed `sentences` that fit each image best, with `ids` and `scores`."""
-        inputs = {schema.FEATURES: self._features(images)}
-        return _rows(self.predict(schema.INDEX, schema.SEARCH_SENTENCES, inputs))
+        return self._describe(images, schema.INDEX, schema.SEARCH_SENTENCES)
 
     def similar_images(self, images: Images) -> list[Row]:
         """The `ids` of the indexed images that are most like each image, with `scores`."""
-        inputs = {schema.FEATURES: self._features(images)}
-        return _rows(self.predict(schema.INDEX, schema.SIMILAR_IMAGES, inputs))
+        return self._describe(images, schema.INDEX, schema.SIMILAR_IMAGES)
 
     def caption_reranked(self, images: Images) -> list[Row]:
         """`captions` by their `consensus` with those of similar images, and their `log_probs`."""
-        inputs = {schema.FEATURES: self._features(images)}
-        return _rows(self.predict(schema.INDEX, schema.CAPTION_RERANKED, inputs))
+        return self._describe(images, schema.INDEX, schema.CAPTION_RERANKED)
 
     def predict(
         self, model: str, signature: str, inputs: dict[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
-        """The outputs of any signature of a servable; strings are bytes."""
-        request = PredictRequest(model_spec=self._spec(model))
-        request.model_spec.signature_name = signature
-        for name, array in inputs.items():
-            request.inputs[name].CopyFrom(tensors.to_proto(array))
-        response = self._call(self._predict, request)
-        return {name: tensors.to_array(proto) for name, proto in response.outputs.items()}
-
-    def status(self) -> dict[str, dict[int, str]]:
-        """For every servable its versions and their states; none where it is not served."""
-        states = {}
-        for model in (schema.MODEL, schema.INDEX):
-            request = GetModelStatusRequest(model_spec=ModelSpec(name=model))
-            try:
-                answer = self._call(self._model_status, request)
-            except ServingError as error:
-                if error.code is not grpc.StatusCode.NOT_FOUND:
-                    raise
-                states[model] = {}
-                continue
-            states[model] = {
-                each.version: ModelVersionStatus.State.Name(each.state)
-                for each in answer.model_version_status
-            }
-        return states
-
-    def _features(self, images: Images) -> np.ndarray:
-        if isinstance(images, np.ndarray):
-            return images
-        return self.encode(images)[schema.FEATURES]
-
-    def _spec(self, model: str) -> ModelSpec:
-        spec = ModelSpec(name=model)
+        """The outputs of any signature of a model; strings are bytes."""
+        spec = model_pb2.ModelSpec(name=model, signature_name=signature)
         version = self.versions.get(model)
         if isinstance(version, str):
             spec.version_label = version
         elif version is not None:
             spec.version.value = version
-        return spec
+        protos = {name: tensors.to_proto(array) for name, array in inputs.items()}
+        response = self._call(
+            self._predict, predict_pb2.PredictRequest(model_spec=spec, inputs=protos)
+        )
+        try:
+            return {name: tensors.to_array(proto) for name, proto in response.outputs.items()}
+        except UserError as error:
+            sentence = f"{self.server} answered {signature} of {model} with a bad tensor: {error}"
+            raise ServingError(sentence, grpc.StatusCode.INTERNAL) from None
 
-    def _call(self, method: Callable, request: PredictRequest | GetModelStatusRequest):
-        deadline = time.monotonic() + self.timeout
-        attempt = 0
-        while True:
+    def status(self) -> dict[str, dict[int, str]]:
+        """For every model its versions and their states; empty where it is not served."""
+        states = {}
+        for model in (schema.MODEL, schema.INDEX):
+            request = get_model_status_pb2.GetModelStatusRequest(
+                model_spec=model_pb2.ModelSpec(name=model)
+            )
             try:
-                return method(request, timeout=deadline - time.monotonic())
-            except grpc.RpcError as error:
-                pause = _FIRST_PAUSE * 2**attempt * random.uniform(0.8, 1.2)
-                last = attempt >= self.retries or time.monotonic() + pause >= deadline
-                if error.code() is not grpc.StatusCode.UNAVAILABLE or last:
-                    raise self._explained(error, request.model_spec) from None
-            time.sleep(pause)
-            attempt += 1
+                statuses = self._call(self._model_status, request).model_version_status
+            except ServingError as error:
+                if error.code is not grpc.StatusCode.NOT_FOUND:
+                    raise
+                statuses = []
+            states[model] = {
+                status.version: get_model_status_pb2.ModelVersionStatus.State.Name(status.state)
+                for status in statuses
+            }
+        return states
 
-    def _explained(self, error: grpc.RpcError, spec: ModelSpec) -> ServingError:
+    def _describe(
+        self,
+        images: Images,
+        model: str,
+        signature: str,
+        texts: dict[str, Sequence[str]] | None = None,
+    ) -> list[Row]:
+        """Asks a signature that takes the features of images, and maybe a text for each."""
+        if not isinstance(images, np.ndarray):
+            images = self.encode(images)[schema.FEATURES]
+        inputs = {schema.FEATURES: images}
+        for name, values in (texts or {}).items():
+            inputs[name] = _strings([text.encode() for text in values])
+        return _rows(self.predict(model, signature, inputs))
+
+    def _call(
+        self,
+        method: Callable,
+        request: predict_pb2.PredictRequest | get_model_status_pb2.GetModelStatusRequest,
+    ):
+        try:
+            return method(request, timeout=self.timeout)
+        except grpc.RpcError as error:
+            raise self._explained(error, request.model_spec) from None
+
+    def _explained(self, error: grpc.RpcError, spec: model_pb2.ModelSpec) -> ServingError:
         code, details = error.code(), " ".join((error.details() or "").split())
         signature = spec.signature_name
         pinned = self.versions.get(spec.name)
@@ -254,17 +258,13 @@ class Client:
         return ServingError(sentence, code)
 
 
-def _bytes(photos: Sequence[bytes]) -> np.ndarray:
-    # Not by np.array(photos), which drops zero bytes at the end.
-    return np.fromiter(photos, np.object_, len(photos))
-
-
-def _texts(texts: Sequence[str]) -> np.ndarray:
-    return np.fromiter((text.encode() for text in texts), np.object_, len(texts))
+def _strings(values: Sequence[bytes]) -> np.ndarray:
+    # Not by np.array(values), which drops zero bytes at the end.
+    return np.fromiter(values, np.object_, len(values))
 
 
 def _rows(outputs: dict[str, np.ndarray]) -> list[Row]:
-    """One dictionary per input, of plain Python values, without what stands for nothing."""
+    """One dictionary per input, of plain Python values, without padding."""
     size = len(next(iter(outputs.values())))
     return [_row({name: array[row] for name, array in outputs.items()}) for row in range(size)]
 
@@ -280,7 +280,7 @@ def _row(outputs: dict[str, np.ndarray]) -> Row:
     if schema.WORD_LOG_PROBS in row:
         lengths = [sum(word != "" for word in words) for words in row[schema.WORDS]]
         for name in row.keys() & {schema.WORDS, schema.WORD_LOG_PROBS, schema.WORD_EVIDENCE}:
-            row[name] = [each[:end] for each, end in zip(row[name], lengths, strict=True)]
+            row[name] = [words[:end] for words, end in zip(row[name], lengths, strict=True)]
     return row
 
 

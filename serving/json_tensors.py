@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from serving import refusal
-from serving.signatures import Arrays, Signature
+from serving.served_version import Arrays, Signature
 
 ROWS, COLUMNS = "instances", "inputs"
 _ANSWERS = {ROWS: "predictions", COLUMNS: "outputs"}
@@ -26,11 +26,15 @@ def read(signature: Signature, body: dict) -> Arrays:
     """The inputs of a signature; raises `Refused` where they are not what it wants."""
     columns = body[COLUMNS] if COLUMNS in body else _columns(signature, body[ROWS])
     if not _is_object(columns):
-        columns = {_only_input(signature): columns}
+        if len(signature.inputs) != 1:
+            names = refusal.listed(signature.inputs)
+            raise refusal.invalid(
+                f"signature `{signature.name}` needs its inputs by name: {names}."
+            )
+        columns = {next(iter(signature.inputs)): columns}
     signature.check_names(columns)
-    arrays = {name: _array(name, signature.inputs[name], each) for name, each in columns.items()}
-    for name, array in arrays.items():
-        signature.check(name, signature.inputs[name].dtype, array.shape)
+    arrays = {name: _array(name, signature.inputs[name], v) for name, v in columns.items()}
+    signature.check(arrays)
     return arrays
 
 
@@ -63,13 +67,6 @@ def _columns(signature: Signature, rows: Any) -> Any:
     return {name: [row[name] for row in rows] for name in signature.inputs}
 
 
-def _only_input(signature: Signature) -> str:
-    if len(signature.inputs) != 1:
-        wanted = ", ".join(f"`{name}`" for name in signature.inputs)
-        raise refusal.invalid(f"signature `{signature.name}` needs its inputs by name: {wanted}.")
-    return next(iter(signature.inputs))
-
-
 def _is_object(value: Any) -> bool:
     return isinstance(value, dict) and not _is_base64(value)
 
@@ -82,22 +79,20 @@ def _array(name: str, spec: tf.TensorSpec, value: Any) -> np.ndarray:
     leaves, shape = [value], []
     while leaves and isinstance(leaves[0], list) and len(shape) != spec.shape.rank:
         size = len(leaves[0])
-        if not all(isinstance(each, list) and len(each) == size for each in leaves):
+        if not all(isinstance(leaf, list) and len(leaf) == size for leaf in leaves):
             raise refusal.invalid(f"input `{name}` is not regular: its lists differ in length.")
-        leaves = [inner for each in leaves for inner in each]
+        leaves = [inner for leaf in leaves for inner in leaf]
         shape.append(size)
-    convert = _strings if spec.dtype == tf.string else _numbers
     array = np.empty(len(leaves), spec.dtype.as_numpy_dtype)
-    array[:] = convert(name, spec.dtype, leaves)
+    array[:] = (_strings if spec.dtype == tf.string else _numbers)(name, spec.dtype, leaves)
     return array.reshape(shape)
 
 
 def _numbers(name: str, dtype: tf.DType, leaves: list) -> np.ndarray:
     allowed = {bool} if dtype.is_bool else {int} if dtype.is_integer else {int, float}
-    others = set(map(type, leaves)) - allowed
-    if others:
-        found = ", ".join(sorted(each.__name__ for each in others))
-        raise refusal.invalid(f"input `{name}` must be {dtype.name}, got JSON's {found}.")
+    if others := set(map(type, leaves)) - allowed:
+        types = ", ".join(sorted(kind.__name__ for kind in others))
+        raise refusal.invalid(f"input `{name}` must be {dtype.name}, got JSON's {types}.")
     try:
         with np.errstate(over="raise"):
             wide = np.array(leaves, np.float64 if dtype.is_floating else dtype.as_numpy_dtype)
@@ -113,24 +108,24 @@ def _strings(name: str, _: tf.DType, leaves: list) -> list[bytes]:
             for leaf in leaves
         ]
     except AttributeError:
-        raise refusal.invalid(
-            f"input `{name}` must be strings, or objects {{'b64': ...}}."
-        ) from None
+        wanted = "must be strings, or objects {'b64': ...}"
     except binascii.Error:
-        raise refusal.invalid(f"input `{name}` has a value that is not base64.") from None
+        wanted = "has a value that is not base64"
     except UnicodeEncodeError:
-        raise refusal.invalid(f"input `{name}` has a string that is not Unicode.") from None
+        wanted = "has a string that is not Unicode"
+    raise refusal.invalid(f"input `{name}` {wanted}.")
 
 
 def _list(name: str, array: np.ndarray) -> Any:
     if array.dtype == np.object_:
-        shown = np.empty(array.shape, np.object_)
-        for place, value in np.ndenumerate(array):
-            if name.endswith("_bytes"):
-                shown[place] = {"b64": base64.b64encode(value).decode()}
-            else:
-                shown[place] = value.decode(errors="replace")
-        return shown.tolist()
+        return np.vectorize(
+            lambda value: (
+                {"b64": base64.b64encode(value).decode()}
+                if name.endswith("_bytes")
+                else value.decode(errors="replace")
+            ),
+            [np.object_],
+        )(array).tolist()
     if array.dtype in (np.float16, np.float32):
         # By way of text, or 0.2 would become 0.20000000298023224.
         array = array.astype("U").astype(np.float64)

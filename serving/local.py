@@ -4,13 +4,14 @@ Example:
 
     python -m serving.local --model_base_path models
 
-Every model below the directory is served in its newest version, `models/<name>/<version>/`. A newer
+Every model of the directory is served in its newest version, `models/<name>/<version>/`. A newer
 version replaces the older one while requests go on; a broken one is reported and the older stays.
 SIGTERM or Ctrl-C ends it, after the running requests. In production use TF Serving.
 """
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import os
 import signal
@@ -19,37 +20,40 @@ import sys
 
 import tensorflow as tf
 import uvicorn
-from absl import flags, logging
+from absl import logging
 from grpc_health.v1 import health, health_pb2
 
 from mrnn_tf import program
+from mrnn_tf.config import REQUIRED, Config, field
 from mrnn_tf.errors import UserError
 from serving import grpc_api, rest_api
 from serving.batching import Batcher
+from serving.model_directory import ModelDirectory
 from serving.prediction import Predictor
-from serving.servables import Servable, Servables
+from serving.served_version import ServedVersion
 
-_BASE_PATH = flags.DEFINE_string("model_base_path", None, "The directory of the models.")
-_HOST = flags.DEFINE_string(
-    "host", "127.0.0.1", "The address to listen on; 0.0.0.0 lets other machines in."
-)
-_PORT = flags.DEFINE_integer("port", 8500, "For gRPC; 0 takes a free one.", 0, 65535)
-_REST_PORT = flags.DEFINE_integer("rest_api_port", 8501, "For REST; 0 takes a free one.", 0, 65535)
-_POLL = flags.DEFINE_float("poll_seconds", 1.0, "Between two looks for new versions.", 0.01)
-_BATCHING = flags.DEFINE_bool("batching", True, "Run concurrent requests together.")
-_MAX_BATCH = flags.DEFINE_integer("max_batch_size", 64, "Rows of a merged batch.", 1)
-_BATCH_TIMEOUT = flags.DEFINE_float(
-    "batch_timeout_ms", 2.0, "How long a request may wait for others to join it.", 0
-)
-_MAX_QUEUED = flags.DEFINE_integer(
-    "max_queued", 256, "Waiting requests beyond which new ones are refused as UNAVAILABLE.", 1
-)
-_TIMEOUT = flags.DEFINE_float("request_timeout_seconds", 60.0, "For the whole of a request.", 0.001)
-_MAX_BYTES = flags.DEFINE_integer("max_message_bytes", 64 << 20, "The largest request.", 1)
-_INTRA_OP = flags.DEFINE_integer(
-    "intra_op_threads", None, "Threads of one TensorFlow op; default: as many as cores.", 1
-)
-_GRACE = flags.DEFINE_float("grace_seconds", 10.0, "For running requests when stopped.", 0)
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class LocalOptions(Config):
+    """What is served, where, and within which limits."""
+
+    model_base_path: str = field(REQUIRED, "directory of the models")
+    host: str = field("127.0.0.1", "address to listen on; 0.0.0.0 admits other machines")
+    port: int = field(8500, "port for gRPC; 0 takes a free one", at_least=0, below=65536)
+    rest_api_port: int = field(8501, "port for REST; 0 takes a free one", at_least=0, below=65536)
+    poll_seconds: float = field(1.0, "seconds between looks for new versions", at_least=0.01)
+    batching: bool = field(True, "run concurrent requests as one batch")
+    max_batch_size: int = field(64, "rows of the largest merged batch", at_least=1)
+    batch_timeout_ms: float = field(2.0, "how long a request may wait for others", at_least=0)
+    max_queued: int = field(
+        256, "waiting requests beyond which new ones are refused as UNAVAILABLE", at_least=1
+    )
+    request_timeout_seconds: float = field(60.0, "seconds for one request", at_least=0.001)
+    max_message_bytes: int = field(64 << 20, "bytes of the largest request", at_least=1)
+    intra_op_threads: int | None = field(
+        None, "threads of one TensorFlow op; by default as many as cores", at_least=1
+    )
+    grace_seconds: float = field(10.0, "seconds for running requests after a stop", at_least=0)
 
 
 class _RestServer(uvicorn.Server):
@@ -59,96 +63,101 @@ class _RestServer(uvicorn.Server):
         return contextlib.nullcontext()
 
 
-def main(_) -> None:
-    if _BASE_PATH.value is None:
-        raise UserError("--model_base_path is required (--help shows an example).")
-    if _INTRA_OP.value:
-        tf.config.threading.set_intra_op_parallelism_threads(_INTRA_OP.value)
+def serve(options: LocalOptions) -> None:
+    """Serves models until SIGTERM or SIGINT."""
+    if options.intra_op_threads:
+        tf.config.threading.set_intra_op_parallelism_threads(options.intra_op_threads)
     # What is imported by now stays: collecting an unloaded version need not look at it.
     gc.collect()
     gc.freeze()
-    asyncio.run(_serve(_BASE_PATH.value))
+    asyncio.run(_serve(options))
 
 
-async def _serve(base_path: str) -> None:
+async def _serve(options: LocalOptions) -> None:
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
 
-    place = ""  # known when the ports are
+    address = ""  # known when the ports are
 
-    def announce(servable: Servable) -> None:
-        path = f"{place}/v1/models/{servable.name}"
-        print(f"serving {servable.name} version {servable.version}: {path}", flush=True)
+    def announce(served: ServedVersion) -> None:
+        path = f"{address}/v1/models/{served.name}"
+        print(f"serving {served.name} version {served.version}: {path}", flush=True)
 
-    servables = Servables(base_path, _MAX_BYTES.value, announce)
-    max_rows = _MAX_BATCH.value if _BATCHING.value else 0
-    batcher = Batcher(max_rows, _BATCH_TIMEOUT.value / 1000, _MAX_QUEUED.value)
-    predictor = Predictor(servables, batcher, _TIMEOUT.value)
+    models = ModelDirectory(options.model_base_path, options.max_message_bytes, announce)
+    max_rows = options.max_batch_size if options.batching else 0
+    batcher = Batcher(max_rows, options.batch_timeout_ms / 1000, options.max_queued)
+    predictor = Predictor(models, batcher, options.request_timeout_seconds)
 
     healthy = health.aio.HealthServicer()
     await healthy.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
-    grpc_server = grpc_api.create(predictor, healthy, _MAX_BYTES.value)
-    _listen("port", _PORT.value).close()  # gRPC would print more than one sentence
-    port = grpc_server.add_insecure_port(f"{_HOST.value}:{_PORT.value}")
-    rest_socket = _listen("rest_api_port", _REST_PORT.value)
+    grpc_server = grpc_api.create(predictor, healthy, options.max_message_bytes)
+    _listen("port", options).close()  # gRPC would print more than one sentence
+    port = grpc_server.add_insecure_port(f"{options.host}:{options.port}")
+    rest_socket = _listen("rest_api_port", options)
     # asyncio does this only to sockets of its own making; without it an answer takes 40 ms.
     rest_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     rest_port = rest_socket.getsockname()[1]
-    place = f"gRPC {_HOST.value}:{port}, REST http://{_HOST.value}:{rest_port}"
+    address = f"gRPC {options.host}:{port}, REST http://{options.host}:{rest_port}"
     rest_server = _RestServer(
         uvicorn.Config(
-            rest_api.create(predictor, _MAX_BYTES.value),
+            rest_api.create(predictor, options.max_message_bytes),
             lifespan="off",
             log_config=None,
             access_log=False,
-            timeout_graceful_shutdown=max(1, round(_GRACE.value)),
+            timeout_graceful_shutdown=max(1, round(options.grace_seconds)),
         )
     )
 
     await grpc_server.start()
     serving_rest = asyncio.create_task(rest_server.serve([rest_socket]))
-    watching = asyncio.create_task(_watch(servables, healthy, place))
+    watching = asyncio.create_task(_watch(models, healthy, address, options))
     stopping = asyncio.create_task(stopped.wait())
     await asyncio.wait({watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
 
     logging.info("Stopping")
     await healthy.enter_graceful_shutdown()
     rest_server.should_exit = True
-    await asyncio.gather(grpc_server.stop(_GRACE.value), serving_rest)
+    await asyncio.gather(grpc_server.stop(options.grace_seconds), serving_rest)
     if watching.done():
         watching.result()
     watching.cancel()
-    if batcher.busy or servables.loading:
+    if batcher.busy or models.loading:
         # Python would wait for the threads of TensorFlow, however long they take.
         logging.warning("Stopped before all work was done")
         sys.stdout.flush()
         os._exit(0)
 
 
-async def _watch(servables: Servables, healthy: health.aio.HealthServicer, place: str) -> None:
-    await servables.poll()
-    if not servables.ready:
-        print(f"waiting for a model below {_BASE_PATH.value}: {place}", flush=True)
-    while not servables.ready:
-        await asyncio.sleep(_POLL.value)
-        await servables.poll()
+async def _watch(
+    models: ModelDirectory,
+    healthy: health.aio.HealthServicer,
+    address: str,
+    options: LocalOptions,
+) -> None:
+    await models.poll()
+    if not models.ready:
+        print(f"waiting for a model below {options.model_base_path}: {address}", flush=True)
+    while not models.ready:
+        await asyncio.sleep(options.poll_seconds)
+        await models.poll()
     await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
     print("next: python -m serving.client status", flush=True)
     while True:
-        await asyncio.sleep(_POLL.value)
-        await servables.poll()
+        await asyncio.sleep(options.poll_seconds)
+        await models.poll()
 
 
-def _listen(flag: str, port: int) -> socket.socket:
+def _listen(name: str, options: LocalOptions) -> socket.socket:
+    """A socket on the port of that name."""
+    host, port = options.host, getattr(options, name)
     try:
-        return socket.create_server((_HOST.value, port))
+        return socket.create_server((host, port))
     except OSError as error:
         raise UserError(
-            f"--{flag}: cannot listen on {_HOST.value}:{port} ({error.strerror}); 0 takes a free "
-            "port."
+            f"`{name}`: cannot listen on {host}:{port} ({error.strerror}); 0 takes a free port."
         ) from None
 
 
 if __name__ == "__main__":
-    program.run(main)
+    program.main(serve, LocalOptions)

@@ -1,7 +1,7 @@
 """The messages of TF Serving's gRPC API, imported without TensorFlow.
 
 The generated classes import others that lie inside the package `tensorflow`, and thereby run all of
-it: seconds of start for a client that needs a dozen of message types.
+it, which costs a client seconds at its start for a dozen message types.
 """
 
 import contextlib
@@ -26,23 +26,7 @@ def _tensorflow_found_but_not_run() -> Iterator[None]:
 
 
 with _tensorflow_found_but_not_run():
-    from tensorflow.core.framework.tensor_pb2 import TensorProto
-    from tensorflow.core.framework.types_pb2 import DataType
-    from tensorflow_serving.apis.get_model_status_pb2 import (
-        GetModelStatusRequest,
-        GetModelStatusResponse,
-        ModelVersionStatus,
-    )
-    from tensorflow_serving.apis.model_pb2 import ModelSpec
-    from tensorflow_serving.apis.predict_pb2 import PredictRequest, PredictResponse
+    from tensorflow.core.framework import tensor_pb2, types_pb2
+    from tensorflow_serving.apis import get_model_status_pb2, model_pb2, predict_pb2
 
-__all__ = [
-    "DataType",
-    "GetModelStatusRequest",
-    "GetModelStatusResponse",
-    "ModelSpec",
-    "ModelVersionStatus",
-    "PredictRequest",
-    "PredictResponse",
-    "TensorProto",
-]
+__all__ = ["get_model_status_pb2", "model_pb2", "predict_pb2", "tensor_pb2", "types_pb2"]

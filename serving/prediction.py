@@ -1,45 +1,46 @@
-"""A request from its model's name to its outputs, the same for every transport."""
+"""What every transport answers: predictions, and the signatures of a version."""
 
 import asyncio
 import dataclasses
 from collections.abc import Callable, Sequence
 
 import grpc
-from tensorflow_serving.apis import model_pb2
+from tensorflow_serving.apis.get_model_metadata_pb2 import SignatureDefMap
+from tensorflow_serving.apis.model_pb2 import ModelSpec
 
 from serving.batching import Batcher
+from serving.model_directory import ModelDirectory
 from serving.refusal import Refused
-from serving.servables import Servables
-from serving.signatures import Arrays, Signature
+from serving.served_version import Arrays, Signature
 
 
 @dataclasses.dataclass
 class Predictor:
     """Answers requests within a time."""
 
-    servables: Servables
+    models: ModelDirectory
     batcher: Batcher
     timeout_seconds: float
 
     async def predict(
         self,
-        spec: model_pb2.ModelSpec,
+        spec: ModelSpec,
         read: Callable[[Signature], Arrays],
         output_filter: Sequence[str] = (),
-    ) -> tuple[model_pb2.ModelSpec, Arrays]:
+    ) -> tuple[ModelSpec, Arrays]:
         """Runs a signature.
 
         Args:
             spec: ModelSpec. The model, and where wanted its version and signature.
-            read: Callable. Makes the inputs that a signature wants from the request.
+            read: Callable. Makes the inputs of a signature from the request.
             output_filter: Names of the wanted outputs; empty means all.
 
         Returns:
-            What has answered, and the outputs by name.
+            The model, version and signature that have answered, and the outputs by name.
         """
-        servable = self.servables.find(spec)
-        with servable.in_use():
-            signature = servable.signature(spec.signature_name)
+        version = self.models.find(spec)
+        with version.in_use():
+            signature = version.signature(spec.signature_name)
             wanted = signature.choose(output_filter)
             inputs = read(signature)
             try:
@@ -50,6 +51,10 @@ class Predictor:
                     grpc.StatusCode.DEADLINE_EXCEEDED,
                     f"no answer within {self.timeout_seconds:g} seconds.",
                 ) from None
-        answered = model_pb2.ModelSpec(name=servable.name, signature_name=signature.name)
-        answered.version.value = servable.version
+        answered = version.spec(signature.name)
         return answered, {name: outputs[name] for name in wanted}
+
+    def metadata(self, spec: ModelSpec) -> tuple[ModelSpec, SignatureDefMap]:
+        """A model and its version, and the definitions of its signatures."""
+        version = self.models.find(spec)
+        return version.spec(), SignatureDefMap(signature_def=version.definitions)

@@ -1,6 +1,7 @@
 """A request that gets no answer: a gRPC code and one sentence, whatever the transport."""
 
 import re
+from collections.abc import Iterable
 
 import grpc
 import tensorflow as tf
@@ -20,10 +21,14 @@ class Refused(Exception):
 
     @classmethod
     def by_graph(cls, error: tf.errors.OpError) -> "Refused":
-        """What an op complained of, without the names of TensorFlow's own functions."""
+        """The complaint of an op, without the names of TensorFlow's own functions."""
         code = _CODES.get(error.error_code, grpc.StatusCode.UNKNOWN)
         return cls(code, _FRAME.sub("", error.message or "") or type(error).__name__)
 
 
 def invalid(sentence: str) -> Refused:
     return Refused(grpc.StatusCode.INVALID_ARGUMENT, sentence)
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)

@@ -34,23 +34,18 @@ _VERSION = _MODEL + "/versions/{version:int}"
 
 def create(predictor: Predictor, max_bytes: int) -> fastapi.FastAPI:
     app = fastapi.FastAPI(openapi_url=None, redirect_slashes=False)
-    servables = predictor.servables
 
     @app.get(_MODEL)
     @app.get(_VERSION)
     async def status(name: str, version: int | None = None):
-        return _json(_fields(servables.status(_spec(name, version))))
+        return _json(_fields(predictor.models.status(_spec(name, version))))
 
     @app.get(_MODEL + "/metadata")
     @app.get(_VERSION + "/metadata")
     async def metadata(name: str, version: int | None = None):
-        spec, signatures = grpc_api.metadata(servables, _spec(name, version))
-        return _json(
-            {
-                "model_spec": _fields(spec),
-                "metadata": {grpc_api.SIGNATURES: _fields(signatures)},
-            }
-        )
+        spec, signatures = predictor.metadata(_spec(name, version))
+        fields = {grpc_api.SIGNATURES: _fields(signatures)}
+        return _json({"model_spec": _fields(spec), "metadata": fields})
 
     @app.post(_MODEL + ":predict")
     @app.post(_VERSION + ":predict")
@@ -58,7 +53,7 @@ def create(predictor: Predictor, max_bytes: int) -> fastapi.FastAPI:
         body = _parse(await _body(request, max_bytes))
         layout = json_tensors.layout(body)
         spec = _spec(name, version, body.get("signature_name", ""))
-        _, outputs = await predictor.predict(spec, lambda it: json_tensors.read(it, body))
+        _, outputs = await predictor.predict(spec, lambda s: json_tensors.read(s, body))
         return _json(json_tensors.write(outputs, layout))
 
     @app.exception_handler(Refused)
@@ -106,7 +101,7 @@ def _spec(name: str, version: int | None, signature_name: Any = "") -> model_pb2
 
 
 async def _body(request: fastapi.Request, max_bytes: int) -> bytes:
-    """The body, as long as it is not too long."""
+    """The body; refused when it is too long."""
     body = bytearray()
     async for part in request.stream():
         body += part

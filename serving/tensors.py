@@ -1,51 +1,91 @@
-"""Arrays as TensorProto and back, without TensorFlow."""
+"""TensorProto to array and back: the one codec of client and server, without TensorFlow."""
 
 import math
 
 import numpy as np
 
 from mrnn_tf.errors import UserError
-from serving.messages import DataType, TensorProto
+from serving.messages import tensor_pb2, types_pb2
 
-# Per type: the array's, and the field that holds values where `tensor_content` does not.
+DataType, TensorProto = types_pb2.DataType, tensor_pb2.TensorProto
+
+MAX_BYTES = 1 << 30  # of the array that a proto may ask for
+# Per type: the array's, and the field that holds the values.
 _TYPES = {
-    DataType.DT_FLOAT: (np.float32, "float_val"),
-    DataType.DT_DOUBLE: (np.float64, "double_val"),
-    DataType.DT_INT32: (np.int32, "int_val"),
-    DataType.DT_INT64: (np.int64, "int64_val"),
-    DataType.DT_BOOL: (np.bool_, "bool_val"),
-    DataType.DT_STRING: (np.object_, "string_val"),
+    data_type: (np.dtype(kind), field)
+    for data_type, kind, field in [
+        (DataType.DT_FLOAT, np.float32, "float_val"),
+        (DataType.DT_DOUBLE, np.float64, "double_val"),
+        (DataType.DT_HALF, np.float16, "half_val"),
+        (DataType.DT_INT8, np.int8, "int_val"),
+        (DataType.DT_INT16, np.int16, "int_val"),
+        (DataType.DT_INT32, np.int32, "int_val"),
+        (DataType.DT_INT64, np.int64, "int64_val"),
+        (DataType.DT_UINT8, np.uint8, "int_val"),
+        (DataType.DT_UINT16, np.uint16, "int_val"),
+        (DataType.DT_UINT32, np.uint32, "uint32_val"),
+        (DataType.DT_UINT64, np.uint64, "uint64_val"),
+        (DataType.DT_BOOL, np.bool_, "bool_val"),
+        (DataType.DT_STRING, np.object_, "string_val"),
+    ]
 }
-_OF_ARRAY = {np.dtype(kind): dtype for dtype, (kind, _) in _TYPES.items()}
+_DATA_TYPES = {dtype: data_type for data_type, (dtype, _) in _TYPES.items()}
 
 
 def to_proto(array: np.ndarray) -> TensorProto:
-    """The message of an array; strings are an object array of bytes."""
-    if array.dtype not in _OF_ARRAY:
-        raise UserError(f"array: no tensor type here for {array.dtype}.")
-    proto = TensorProto(dtype=_OF_ARRAY[array.dtype])
+    """The proto of an array, with its values in the field of their type, as TF Serving writes it.
+
+    Strings are an object array of bytes.
+    """
+    if array.dtype not in _DATA_TYPES:
+        raise UserError(f"`array`: arrays of {array.dtype} cannot be sent.")
+    proto = TensorProto(dtype=_DATA_TYPES[array.dtype])
     for size in array.shape:
         proto.tensor_shape.dim.add(size=size)
-    if array.dtype == np.object_:
-        proto.string_val.extend(array.flat)
-    else:
-        little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
-        proto.tensor_content = little_endian.tobytes()
+    values = array.ravel().view(_stored(array.dtype))
+    getattr(proto, _TYPES[proto.dtype][1]).extend(values.tolist())
     return proto
 
 
-def to_array(proto: TensorProto) -> np.ndarray:
-    """The array of a message; strings are an object array of bytes."""
+def to_array(proto: TensorProto, max_bytes: int = MAX_BYTES) -> np.ndarray:
+    """The array of a proto, which is measured before anything is allocated for it.
+
+    Raises:
+        UserError: where its type is unknown, its values do not fit its shape, or the array would be
+            larger than `max_bytes`.
+    """
     if proto.dtype not in _TYPES:
-        raise UserError(f"proto: tensors of {DataType.Name(proto.dtype)} are not understood.")
-    kind, field = _TYPES[proto.dtype]
+        known = proto.dtype in DataType.values()
+        name = DataType.Name(proto.dtype) if known else proto.dtype
+        raise UserError(f"tensors of type {name} are not understood.")
+    dtype, field = _TYPES[proto.dtype]
     shape = [dim.size for dim in proto.tensor_shape.dim]
-    if proto.tensor_content:
-        stored = np.frombuffer(proto.tensor_content, np.dtype(kind).newbyteorder("<"))
-        return stored.astype(kind).reshape(shape)
-    values = list(getattr(proto, field))
-    missing = math.prod(shape) - len(values)
-    if missing > 0:
-        # Equal values at the end may be sent once, and default values not at all.
-        values += [values[-1] if values else b"" if kind is np.object_ else 0] * missing
-    return np.array(values, dtype=kind).reshape(shape)
+    if any(size < 0 for size in shape):
+        raise UserError(f"the sizes of a shape must be 0 or more, got {shape}.")
+    count = math.prod(shape)
+    if count * dtype.itemsize > max_bytes:
+        raise UserError(f"a tensor of shape {shape} is larger than {max_bytes} bytes.")
+
+    content, values = proto.tensor_content, getattr(proto, field)
+    if content:
+        fits = dtype != np.object_ and len(content) == count * dtype.itemsize
+    else:
+        # Equal values at the end may be sent once, and zeros not at all.
+        fits = len(values) == count or (dtype != np.object_ and len(values) < count)
+    if not fits:
+        raise UserError(f"its shape {shape} needs {count} values, and it holds another number.")
+    if content:
+        return np.frombuffer(content, dtype.newbyteorder("<")).astype(dtype).reshape(shape)
+    array = np.zeros(count, _stored(dtype))
+    if values:
+        try:
+            array[: len(values)] = np.array(values[:], array.dtype)
+        except OverflowError as error:
+            raise UserError(f"{error}.") from None
+        array[len(values) :] = array[len(values) - 1]
+    return array.view(dtype).reshape(shape)
+
+
+def _stored(dtype: np.dtype) -> np.dtype:
+    """The type of the values in a proto's field: a half is stored as its 16 bits."""
+    return np.dtype(np.uint16) if dtype == np.float16 else dtype

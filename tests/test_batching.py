@@ -9,13 +9,13 @@ import served
 
 from serving.batching import Batcher, merged
 from serving.refusal import Refused
-from serving.servables import Servable
+from serving.served_version import ServedVersion
 
 
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
     path = served.write(tmp_path_factory.mktemp("models"), 1)
-    return Servable("toy", 1, str(path), 1 << 20)
+    return ServedVersion("toy", 1, str(path), 1 << 20)
 
 
 def row(value, rows=1):

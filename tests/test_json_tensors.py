@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from serving import json_tensors
 from serving.refusal import Refused
-from serving.signatures import Signature
+from serving.served_version import Signature
 
 
 def signature(**inputs):
