@@ -2,8 +2,9 @@
 
 import dataclasses
 import json
+import re
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -14,17 +15,19 @@ from absl import app, flags
 from mrnn_tf import schema
 from mrnn_tf.errors import UserError
 from serving import photos
-from serving.client import Client, Row, ServingError
+from serving.client import Client, Images, Row, ServingError
 
 _SERVER = flags.DEFINE_string("server", "127.0.0.1:8500", "Host and gRPC port.")
-_VERSION = flags.DEFINE_string("version", None, "Version of mrnn, a number or a label.")
+_VERSION = flags.DEFINE_string("version", None, "Version of mrnn: a number or a label.")
 _INDEX_VERSION = flags.DEFINE_string("index_version", None, "Version of mrnn_index, likewise.")
 _TIMEOUT = flags.DEFINE_float("timeout", 30.0, "Seconds for one call with its retries.", 0.001)
-_RETRIES = flags.DEFINE_integer("retries", 3, "Calls again while the server is unavailable.", 0)
+_RETRIES = flags.DEFINE_integer(
+    "retries", 3, "Repetitions of a call while the server is unavailable; gRPC makes at most 4.", 0
+)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 16, "Inputs per call.", 1)
-_JSON = flags.DEFINE_bool("json", False, "One JSON object per input, each on its line.")
+_JSON = flags.DEFINE_bool("json", False, "Print one JSON object per input, each on its line.")
 _TLS = flags.DEFINE_bool("tls", False, "Encrypt, and verify the server.")
-_CA_FILE = flags.DEFINE_string("ca_file", None, "Certificates to trust (PEM); default: the usual.")
+_CA_FILE = flags.DEFINE_string("ca_file", None, "Certificates to trust (PEM); default: gRPC's own.")
 _CERT_FILE = flags.DEFINE_string("cert_file", None, "Own certificate (PEM), with --key_file.")
 _KEY_FILE = flags.DEFINE_string("key_file", None, "Key of --cert_file (PEM).")
 
@@ -36,31 +39,38 @@ Image = bytes | np.ndarray
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """What is asked, about what, and how people read the answer.
+    """A question to the server.
 
     Args:
         takes: str. The arguments, as the usage shows them.
-        text: str. What the texts among the arguments are called in the answers.
         ask: Callable. From client, images and texts to one row per input.
-        show: Callable. The lines of a row.
+        show: Callable. The lines that people read of a row.
     """
 
     takes: str
-    text: str | None
-    ask: Callable[[Client, list[bytes] | np.ndarray, list[str]], list[Row]]
+    ask: Callable[[Client, Images, list[str]], list[Row]]
     show: Callable[[Row], list[str]]
 
     @property
     def about_photos(self) -> bool:
         return self.takes.startswith("PHOTO")
 
+    @property
+    def text(self) -> str | None:
+        """What the texts among the arguments are called in the answers."""
+        name = re.search("PREFIX|SENTENCE", self.takes)
+        return name and name[0].lower()
 
-def _encode(client: Client, images: list[bytes] | np.ndarray, _) -> list[Row]:
-    if isinstance(images, np.ndarray):
-        return [{schema.FEATURES: features.tolist()} for features in images]
-    outputs = client.encode(images)
-    return [{name: array[row].tolist() for name, array in outputs.items()}
-            for row in range(len(images))]  # fmt: skip
+
+def _images(method: Callable[[Client, Images], list[Row]]) -> Callable:
+    return lambda client, images, _: method(client, images)
+
+
+def _encode(client: Client, images: Images) -> list[Row]:
+    given = isinstance(images, np.ndarray)
+    outputs = {schema.FEATURES: images} if given else client.encode(images)
+    rows = zip(*(array.tolist() for array in outputs.values()), strict=True)
+    return [dict(zip(outputs, row, strict=True)) for row in rows]
 
 
 def _columns(number: str, *texts: str) -> Callable[[Row], list[str]]:
@@ -71,6 +81,10 @@ def _columns(number: str, *texts: str) -> Callable[[Row], list[str]]:
     return show
 
 
+def _features(row: Row) -> list[str]:
+    return [" ".join(f"{value:.6g}" for value in row[schema.FEATURES])]
+
+
 def _score(row: Row) -> list[str]:
     known = row[schema.NUM_WORDS] - row[schema.NUM_UNKNOWN]
     return [
@@ -79,44 +93,22 @@ def _score(row: Row) -> list[str]:
     ]
 
 
+_CAPTIONS = _columns(schema.LOG_PROBS, schema.CAPTIONS)
+_WORDS = _columns(schema.LOG_PROBS, schema.WORDS)
+_IDS = _columns(schema.SCORES, schema.IDS)
+_SENTENCES = _columns(schema.SCORES, schema.IDS, schema.SENTENCES)
+_CONSENSUS = _columns(schema.CONSENSUS, schema.CAPTIONS)
 COMMANDS = {
-    "caption": Command(
-        "PHOTO ...", None,
-        lambda client, images, _: client.caption(images),
-        _columns(schema.LOG_PROBS, schema.CAPTIONS),
-    ),
-    "beam": Command(
-        "PHOTO [PREFIX ...]", "prefix", Client.beam, _columns(schema.LOG_PROBS, schema.CAPTIONS)
-    ),
-    "score": Command("PHOTO SENTENCE ...", "sentence", Client.score, _score),
-    "next": Command(
-        "PHOTO [PREFIX ...]", "prefix", Client.next_words, _columns(schema.LOG_PROBS, schema.WORDS)
-    ),
-    "encode": Command(
-        "PHOTO ...", None, _encode,
-        lambda row: [" ".join(f"{value:.6g}" for value in row[schema.FEATURES])],
-    ),
-    "search": Command(
-        "SENTENCE ...", "sentence",
-        lambda client, _, texts: client.search_images(texts),
-        _columns(schema.SCORES, schema.IDS),
-    ),
-    "sentences": Command(
-        "PHOTO ...", None,
-        lambda client, images, _: client.search_sentences(images),
-        _columns(schema.SCORES, schema.IDS, schema.SENTENCES),
-    ),
-    "similar": Command(
-        "PHOTO ...", None,
-        lambda client, images, _: client.similar_images(images),
-        _columns(schema.SCORES, schema.IDS),
-    ),
-    "rerank": Command(
-        "PHOTO ...", None,
-        lambda client, images, _: client.caption_reranked(images),
-        _columns(schema.CONSENSUS, schema.CAPTIONS),
-    ),
-}  # fmt: skip
+    "caption": Command("PHOTO ...", _images(Client.caption), _CAPTIONS),
+    "beam": Command("PHOTO [PREFIX ...]", Client.beam, _CAPTIONS),
+    "score": Command("PHOTO SENTENCE ...", Client.score, _score),
+    "next": Command("PHOTO [PREFIX ...]", Client.next_words, _WORDS),
+    "encode": Command("PHOTO ...", _images(_encode), _features),
+    "search": Command("SENTENCE ...", lambda client, _, texts: client.search_images(texts), _IDS),
+    "sentences": Command("PHOTO ...", _images(Client.search_sentences), _SENTENCES),
+    "similar": Command("PHOTO ...", _images(Client.similar_images), _IDS),
+    "rerank": Command("PHOTO ...", _images(Client.caption_reranked), _CONSENSUS),
+}
 
 
 def run() -> None:
@@ -137,7 +129,7 @@ def _parse(argv: list[str]) -> list[str]:
 def _guarded(argv: list[str]) -> None:
     try:
         main(argv[1:])
-    except (ServingError, ValueError, OSError) as error:
+    except (UserError, ServingError, OSError) as error:
         _exit(" ".join(str(error).split()))
 
 
@@ -147,30 +139,22 @@ def _exit(sentence: str) -> None:
 
 
 def main(arguments: list[str]) -> None:
-    name, arguments = (arguments[0], arguments[1:]) if arguments else ("", [])
+    name, *arguments = arguments or [""]
     if name != "status" and name not in COMMANDS:
         known = ", ".join([*COMMANDS, "status"])
         raise UserError(f"{name!r} is no command; there are {known} (--help shows examples).")
-    with _client() as client:
+    versions = {schema.MODEL: _VERSION.value, schema.INDEX: _INDEX_VERSION.value}
+    with Client(
+        _SERVER.value,
+        timeout=_TIMEOUT.value,
+        retries=_RETRIES.value,
+        versions={m: int(v) if v.isdecimal() else v for m, v in versions.items() if v is not None},
+        credentials=_credentials(),
+    ) as client:
         if name == "status":
             _status(client)
         else:
             _answer_all(client, COMMANDS[name], *_inputs(name, arguments))
-
-
-def _client() -> Client:
-    given = {schema.MODEL: _VERSION.value, schema.INDEX: _INDEX_VERSION.value}
-    return Client(
-        _SERVER.value,
-        timeout=_TIMEOUT.value,
-        retries=_RETRIES.value,
-        versions={
-            model: int(version) if version.isdecimal() else version
-            for model, version in given.items()
-            if version is not None
-        },
-        credentials=_credentials(),
-    )
 
 
 def _credentials() -> grpc.ChannelCredentials | None:
@@ -220,11 +204,15 @@ def _answer_all(
     client: Client, command: Command, files: list[str | None], texts: list[str]
 ) -> None:
     failures = 0
-    features = _features_of_one(client, files[0]) if command.about_photos and command.text else None
+    one_photo = command.about_photos and command.text is not None
+    if one_photo:  # that all texts are about: it is sent and encoded once
+        image = _read(files[0])
+        if isinstance(image, bytes):
+            image = client.encode([image])[schema.FEATURES][0]
     with tqdm.tqdm(total=len(texts), unit="input", disable=None, leave=False) as bar:
         for begin in range(0, len(texts), _BATCH_SIZE.value):
             batch = slice(begin, begin + _BATCH_SIZE.value)
-            images = [_read(file) if features is None else features for file in files[batch]]
+            images = [image if one_photo else _read(file) for file in files[batch]]
             answers = _answers(client, command, images, texts[batch])
             for file, text, answer in zip(files[batch], texts[batch], answers, strict=True):
                 failures += isinstance(answer, Failure)
@@ -235,63 +223,57 @@ def _answer_all(
 
 
 def _read(file: str | None) -> Image | Failure:
-    if file is None:
-        return b""
     try:
-        return photos.read(file)
-    except ValueError as error:
+        return b"" if file is None else photos.read(file)
+    except UserError as error:
         return str(error)
     except OSError as error:
         return f"{file}: {error.strerror or error}"
-
-
-def _features_of_one(client: Client, file: str) -> Image | Failure:
-    """The features of the photo that all texts are about: it is sent and encoded once."""
-    image = _read(file)
-    return client.encode([image])[schema.FEATURES][0] if isinstance(image, bytes) else image
 
 
 def _answers(
     client: Client, command: Command, images: list[Image | Failure], texts: list[str]
 ) -> list[Row | Failure]:
     answers: list[Row | Failure] = list(images)
-    for group in _alike(images):
-        chosen = [images[at] for at in group]
-        together = np.stack(chosen) if isinstance(chosen[0], np.ndarray) else chosen
+    for indices in _requests(images):
+        chosen = [images[index] for index in indices]
+        are_features = isinstance(chosen[0], np.ndarray)
         try:
-            rows = command.ask(client, together, [texts[at] for at in group])
+            rows = command.ask(
+                client, np.stack(chosen) if are_features else chosen, [texts[i] for i in indices]
+            )
         except ServingError as error:
             if error.code is not grpc.StatusCode.INVALID_ARGUMENT:
                 raise
-            rows = [str(error)] * len(group)
-        for at, row in zip(group, rows, strict=True):
-            answers[at] = row
-            if together is chosen and isinstance(row, dict) and row.get(schema.CAPTIONS) == []:
-                answers[at] = "the server could not decode it as an image"
+            rows = [str(error)] * len(indices)
+        for index, row in zip(indices, rows, strict=True):
+            answers[index] = row
+            if not are_features and isinstance(row, dict) and row.get(schema.CAPTIONS) == []:
+                answers[index] = "the server could not decode it as an image"
     return answers
 
 
-def _alike(images: list[Image | Failure]) -> Iterator[list[int]]:
-    """The places of what goes in one request: photos, or features of one size, but no failures."""
-    places: dict[tuple | int, list[int]] = {}
-    request = size = 0
-    for at, image in enumerate(images):
+def _requests(images: list[Image | Failure]) -> list[list[int]]:
+    """The indices of what goes into one request: photos, or features of one size; no failures."""
+    requests: dict[tuple | int, list[int]] = {}
+    number = size = 0
+    for index, image in enumerate(images):
         if isinstance(image, bytes):
             size += len(image)
             if size > _REQUEST_BYTES:
-                request, size = request + 1, len(image)
-            places.setdefault(request, []).append(at)
+                number, size = number + 1, len(image)
+            requests.setdefault(number, []).append(index)
         elif isinstance(image, np.ndarray):
-            places.setdefault(image.shape, []).append(at)
-    yield from places.values()
+            requests.setdefault(image.shape, []).append(index)
+    return list(requests.values())
 
 
 def _write(
     bar: tqdm.tqdm, command: Command, file: str | None, text: str, answer: Row | Failure
 ) -> None:
-    about = ({} if file is None else {"file": file}) | (
-        {} if command.text is None else {command.text: text}
-    )
+    about = {"file": file} if command.about_photos else {}
+    if command.text is not None:
+        about[command.text] = text
     heading = "  ".join(value for value in about.values() if value)
     if _JSON.value:
         row = {"error": answer} if isinstance(answer, Failure) else answer
