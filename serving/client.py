@@ -25,8 +25,7 @@ import numpy as np
 
 from mrnn_tf import schema
 from mrnn_tf.errors import UserError
-from serving import tensors
-from serving.messages import get_model_status_pb2, model_pb2, predict_pb2
+from serving import messages, tensors
 
 Images = Sequence[bytes] | np.ndarray
 Row = dict[str, list | float | int | str]
@@ -98,16 +97,8 @@ class Client:
             self._channel = grpc.insecure_channel(server, options)
         else:
             self._channel = grpc.secure_channel(server, credentials, options)
-        self._predict = self._channel.unary_unary(
-            "/tensorflow.serving.PredictionService/Predict",
-            predict_pb2.PredictRequest.SerializeToString,
-            predict_pb2.PredictResponse.FromString,
-        )
-        self._model_status = self._channel.unary_unary(
-            "/tensorflow.serving.ModelService/GetModelStatus",
-            get_model_status_pb2.GetModelStatusRequest.SerializeToString,
-            get_model_status_pb2.GetModelStatusResponse.FromString,
-        )
+        self._predictions = messages.PredictionServiceStub(self._channel)
+        self._models = messages.ModelServiceStub(self._channel)
 
     def __enter__(self) -> "Client":
         return self
@@ -129,16 +120,16 @@ class Client:
     def beam(self, images: Images, prefixes: Sequence[str] | None = None) -> list[Row]:
         """`captions` that begin with the prefixes, their `words` and the values of each word."""
         prefixes = prefixes or [""] * len(images)
-        return self._describe(images, schema.MODEL, schema.BEAM_DECODE, {schema.PREFIX: prefixes})
+        return self._describe(images, schema.MODEL, schema.BEAM_DECODE, **{schema.PREFIX: prefixes})
 
     def next_words(self, images: Images, prefixes: Sequence[str]) -> list[Row]:
         """The most likely `words` after each prefix and their `log_probs`."""
-        return self._describe(images, schema.MODEL, schema.NEXT_WORD, {schema.PREFIX: prefixes})
+        return self._describe(images, schema.MODEL, schema.NEXT_WORD, **{schema.PREFIX: prefixes})
 
     def score(self, images: Images, sentences: Sequence[str]) -> list[Row]:
         """`log_prob`, `perplexity` and word counts of each sentence, given its image."""
         texts = {schema.SENTENCES: sentences}
-        return self._describe(images, schema.MODEL, schema.SENTENCE_LOG_PROB, texts)
+        return self._describe(images, schema.MODEL, schema.SENTENCE_LOG_PROB, **texts)
 
     def encode(self, photos: Sequence[bytes]) -> dict[str, np.ndarray]:
         """`features` [B, D] and `refined` features [B, M]."""
@@ -147,7 +138,7 @@ class Client:
 
     def search_images(self, sentences: Sequence[str]) -> list[Row]:
         """The `ids` of the images that fit each sentence best, with `scores`."""
-        inputs = {schema.SENTENCES: _strings([text.encode() for text in sentences])}
+        inputs = {schema.SENTENCES: _strings(sentences)}
         return _rows(self.predict(schema.INDEX, schema.SEARCH_IMAGES, inputs))
 
     def search_sentences(self, images: Images) -> list[Row]:
@@ -166,16 +157,15 @@ class Client:
         self, model: str, signature: str, inputs: dict[str, np.ndarray]
     ) -> dict[str, np.ndarray]:
         """The outputs of any signature of a model; strings are bytes."""
-        spec = model_pb2.ModelSpec(name=model, signature_name=signature)
+        spec = messages.ModelSpec(name=model, signature_name=signature)
         version = self.versions.get(model)
         if isinstance(version, str):
             spec.version_label = version
         elif version is not None:
             spec.version.value = version
         protos = {name: tensors.to_proto(array) for name, array in inputs.items()}
-        response = self._call(
-            self._predict, predict_pb2.PredictRequest(model_spec=spec, inputs=protos)
-        )
+        request = messages.PredictRequest(model_spec=spec, inputs=protos)
+        response = self._call(self._predictions.Predict, request)
         try:
             return {name: tensors.to_array(proto) for name, proto in response.outputs.items()}
         except UserError as error:
@@ -186,47 +176,33 @@ class Client:
         """For every model its versions and their states; empty where it is not served."""
         states = {}
         for model in (schema.MODEL, schema.INDEX):
-            request = get_model_status_pb2.GetModelStatusRequest(
-                model_spec=model_pb2.ModelSpec(name=model)
-            )
+            request = messages.GetModelStatusRequest(model_spec={"name": model})
             try:
-                statuses = self._call(self._model_status, request).model_version_status
+                statuses = self._call(self._models.GetModelStatus, request).model_version_status
             except ServingError as error:
                 if error.code is not grpc.StatusCode.NOT_FOUND:
                     raise
                 statuses = []
-            states[model] = {
-                status.version: get_model_status_pb2.ModelVersionStatus.State.Name(status.state)
-                for status in statuses
-            }
+            state_name = messages.ModelVersionStatus.State.Name
+            states[model] = {status.version: state_name(status.state) for status in statuses}
         return states
 
-    def _describe(
-        self,
-        images: Images,
-        model: str,
-        signature: str,
-        texts: dict[str, Sequence[str]] | None = None,
-    ) -> list[Row]:
+    def _describe(self, images: Images, model: str, signature: str, **texts) -> list[Row]:
         """Asks a signature that takes the features of images, and maybe a text for each."""
         if not isinstance(images, np.ndarray):
             images = self.encode(images)[schema.FEATURES]
-        inputs = {schema.FEATURES: images}
-        for name, values in (texts or {}).items():
-            inputs[name] = _strings([text.encode() for text in values])
-        return _rows(self.predict(model, signature, inputs))
+        inputs = {name: _strings(values) for name, values in texts.items()}
+        return _rows(self.predict(model, signature, {schema.FEATURES: images} | inputs))
 
     def _call(
-        self,
-        method: Callable,
-        request: predict_pb2.PredictRequest | get_model_status_pb2.GetModelStatusRequest,
+        self, method: Callable, request: messages.PredictRequest | messages.GetModelStatusRequest
     ):
         try:
             return method(request, timeout=self.timeout)
         except grpc.RpcError as error:
             raise self._explained(error, request.model_spec) from None
 
-    def _explained(self, error: grpc.RpcError, spec: model_pb2.ModelSpec) -> ServingError:
+    def _explained(self, error: grpc.RpcError, spec: messages.ModelSpec) -> ServingError:
         code, details = error.code(), " ".join((error.details() or "").split())
         signature = spec.signature_name
         pinned = self.versions.get(spec.name)
@@ -258,9 +234,10 @@ class Client:
         return ServingError(sentence, code)
 
 
-def _strings(values: Sequence[bytes]) -> np.ndarray:
-    # Not by np.array(values), which drops zero bytes at the end.
-    return np.fromiter(values, np.object_, len(values))
+def _strings(values: Sequence[str | bytes]) -> np.ndarray:
+    encoded = (value.encode() if isinstance(value, str) else value for value in values)
+    # Not by np.array, which drops zero bytes at the end.
+    return np.fromiter(encoded, np.object_, len(values))
 
 
 def _rows(outputs: dict[str, np.ndarray]) -> list[Row]:

@@ -1,10 +1,11 @@
 """The command line of serving.client: files and sentences in, tables or JSON lines out."""
 
 import dataclasses
+import itertools
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import grpc
@@ -34,7 +35,6 @@ _KEY_FILE = flags.DEFINE_string("key_file", None, "Key of --cert_file (PEM).")
 _REQUEST_BYTES = 32 << 20  # of photos; half of what serving.local accepts by default
 
 Failure = str
-Image = bytes | np.ndarray
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,6 +60,18 @@ class Command:
         """What the texts among the arguments are called in the answers."""
         name = re.search("PREFIX|SENTENCE", self.takes)
         return name and name[0].lower()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Input:
+    file: str | None
+    text: str
+    image: bytes | np.ndarray | Failure
+
+    @property
+    def kind(self) -> type | tuple[int, ...]:
+        """What is equal for inputs of one request: photos, or features of one size."""
+        return getattr(self.image, "shape", type(self.image))
 
 
 def _images(method: Callable[[Client, Images], list[Row]]) -> Callable:
@@ -154,7 +166,7 @@ def main(arguments: list[str]) -> None:
         if name == "status":
             _status(client)
         else:
-            _answer_all(client, COMMANDS[name], *_inputs(name, arguments))
+            _answer_all(client, COMMANDS[name], *_files_and_texts(name, arguments))
 
 
 def _credentials() -> grpc.ChannelCredentials | None:
@@ -171,7 +183,7 @@ def _credentials() -> grpc.ChannelCredentials | None:
     )
 
 
-def _inputs(name: str, arguments: list[str]) -> tuple[list[str | None], list[str]]:
+def _files_and_texts(name: str, arguments: list[str]) -> tuple[list[str | None], list[str]]:
     """The files and the texts of the inputs; no file, or no text, where a command takes none."""
     command = COMMANDS[name]
     if not command.about_photos:
@@ -203,26 +215,24 @@ def _status(client: Client) -> None:
 def _answer_all(
     client: Client, command: Command, files: list[str | None], texts: list[str]
 ) -> None:
-    failures = 0
-    one_photo = command.about_photos and command.text is not None
-    if one_photo:  # that all texts are about: it is sent and encoded once
-        image = _read(files[0])
+    images = map(_read, files)
+    if command.about_photos and command.text:  # all texts are about one photo: encode it once
+        image = next(images)
         if isinstance(image, bytes):
             image = client.encode([image])[schema.FEATURES][0]
+        images = itertools.repeat(image)
+    failures = 0
     with tqdm.tqdm(total=len(texts), unit="input", disable=None, leave=False) as bar:
-        for begin in range(0, len(texts), _BATCH_SIZE.value):
-            batch = slice(begin, begin + _BATCH_SIZE.value)
-            images = [image if one_photo else _read(file) for file in files[batch]]
-            answers = _answers(client, command, images, texts[batch])
-            for file, text, answer in zip(files[batch], texts[batch], answers, strict=True):
+        for batch in _batches(map(_Input, files, texts, images)):
+            for asked, answer in zip(batch, _answers(client, command, batch), strict=True):
                 failures += isinstance(answer, Failure)
-                _write(bar, command, file, text, answer)
+                _write(bar, command, asked, answer)
                 bar.update()
     if failures:
         raise UserError(f"{failures} of {len(texts)} inputs failed.")
 
 
-def _read(file: str | None) -> Image | Failure:
+def _read(file: str | None) -> bytes | np.ndarray | Failure:
     try:
         return b"" if file is None else photos.read(file)
     except UserError as error:
@@ -231,55 +241,44 @@ def _read(file: str | None) -> Image | Failure:
         return f"{file}: {error.strerror or error}"
 
 
-def _answers(
-    client: Client, command: Command, images: list[Image | Failure], texts: list[str]
-) -> list[Row | Failure]:
-    answers: list[Row | Failure] = list(images)
-    for indices in _requests(images):
-        chosen = [images[index] for index in indices]
-        are_features = isinstance(chosen[0], np.ndarray)
-        try:
-            rows = command.ask(
-                client, np.stack(chosen) if are_features else chosen, [texts[i] for i in indices]
-            )
-        except ServingError as error:
-            if error.code is not grpc.StatusCode.INVALID_ARGUMENT:
-                raise
-            rows = [str(error)] * len(indices)
-        for index, row in zip(indices, rows, strict=True):
-            answers[index] = row
-            if not are_features and isinstance(row, dict) and row.get(schema.CAPTIONS) == []:
-                answers[index] = "the server could not decode it as an image"
-    return answers
+def _batches(inputs: Iterable[_Input]) -> Iterator[list[_Input]]:
+    """Consecutive inputs that fit into one request."""
+    batch = []
+    for asked in inputs:
+        size = sum(len(other.image) for other in [*batch, asked])
+        full = len(batch) == _BATCH_SIZE.value or size > _REQUEST_BYTES
+        if batch and (full or asked.kind != batch[0].kind):
+            yield batch
+            batch = []
+        batch.append(asked)
+    yield batch
 
 
-def _requests(images: list[Image | Failure]) -> list[list[int]]:
-    """The indices of what goes into one request: photos, or features of one size; no failures."""
-    requests: dict[tuple | int, list[int]] = {}
-    number = size = 0
-    for index, image in enumerate(images):
-        if isinstance(image, bytes):
-            size += len(image)
-            if size > _REQUEST_BYTES:
-                number, size = number + 1, len(image)
-            requests.setdefault(number, []).append(index)
-        elif isinstance(image, np.ndarray):
-            requests.setdefault(image.shape, []).append(index)
-    return list(requests.values())
+def _answers(client: Client, command: Command, batch: list[_Input]) -> list[Row | Failure]:
+    images, texts = [asked.image for asked in batch], [asked.text for asked in batch]
+    if isinstance(images[0], Failure):
+        return images
+    are_photos = isinstance(images[0], bytes)
+    try:
+        rows = command.ask(client, images if are_photos else np.stack(images), texts)
+    except ServingError as error:
+        if error.code is not grpc.StatusCode.INVALID_ARGUMENT:
+            raise
+        return [str(error)] * len(batch)
+    failure = "the server could not decode it as an image"
+    return [failure if are_photos and row.get(schema.CAPTIONS) == [] else row for row in rows]
 
 
-def _write(
-    bar: tqdm.tqdm, command: Command, file: str | None, text: str, answer: Row | Failure
-) -> None:
-    about = {"file": file} if command.about_photos else {}
+def _write(bar: tqdm.tqdm, command: Command, asked: _Input, answer: Row | Failure) -> None:
+    about = {"file": asked.file} if command.about_photos else {}
     if command.text is not None:
-        about[command.text] = text
+        about[command.text] = asked.text
     heading = "  ".join(value for value in about.values() if value)
     if _JSON.value:
         row = {"error": answer} if isinstance(answer, Failure) else answer
         bar.write(json.dumps(about | row, ensure_ascii=False))
     elif isinstance(answer, Failure):
-        named = file is not None and answer.startswith(file)
+        named = asked.file is not None and answer.startswith(asked.file)
         bar.write(answer if named else f"{heading}: {answer}", sys.stderr)
     else:
         bar.write("\n".join([heading, *command.show(answer)]))

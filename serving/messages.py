@@ -27,6 +27,17 @@ def _tensorflow_found_but_not_run() -> Iterator[None]:
 
 with _tensorflow_found_but_not_run():
     from tensorflow.core.framework import tensor_pb2, types_pb2
-    from tensorflow_serving.apis import get_model_status_pb2, model_pb2, predict_pb2
+    from tensorflow_serving.apis import (
+        get_model_status_pb2,
+        model_pb2,
+        model_service_pb2_grpc,
+        predict_pb2,
+        prediction_service_pb2_grpc,
+    )
 
-__all__ = ["get_model_status_pb2", "model_pb2", "predict_pb2", "tensor_pb2", "types_pb2"]
+DataType, TensorProto = types_pb2.DataType, tensor_pb2.TensorProto
+ModelSpec, PredictRequest = model_pb2.ModelSpec, predict_pb2.PredictRequest
+GetModelStatusRequest = get_model_status_pb2.GetModelStatusRequest
+ModelVersionStatus = get_model_status_pb2.ModelVersionStatus
+ModelServiceStub = model_service_pb2_grpc.ModelServiceStub
+PredictionServiceStub = prediction_service_pb2_grpc.PredictionServiceStub

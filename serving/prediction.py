@@ -28,15 +28,10 @@ class Predictor:
         read: Callable[[Signature], Arrays],
         output_filter: Sequence[str] = (),
     ) -> tuple[ModelSpec, Arrays]:
-        """Runs a signature.
+        """Runs a signature on the inputs that `read` makes of a request.
 
-        Args:
-            spec: ModelSpec. The model, and where wanted its version and signature.
-            read: Callable. Makes the inputs of a signature from the request.
-            output_filter: Names of the wanted outputs; empty means all.
-
-        Returns:
-            The model, version and signature that have answered, and the outputs by name.
+        Returns the model, version and signature that have answered, and the outputs by name: those
+        that `output_filter` names, or all.
         """
         version = self.models.find(spec)
         with version.in_use():

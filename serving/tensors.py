@@ -5,9 +5,7 @@ import math
 import numpy as np
 
 from mrnn_tf.errors import UserError
-from serving.messages import tensor_pb2, types_pb2
-
-DataType, TensorProto = types_pb2.DataType, tensor_pb2.TensorProto
+from serving.messages import DataType, TensorProto
 
 MAX_BYTES = 1 << 30  # of the array that a proto may ask for
 # Per type: the array's, and the field that holds the values.

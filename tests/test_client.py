@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from answering import VERSION, answering
 from PIL import Image
+from tensorflow.core.framework import tensor_pb2
 
 from mrnn_tf import schema
 from serving import client as client_module
@@ -114,6 +115,34 @@ def test_retries_are_counted(server):
     ):
         client.caption([photo(3)])
     assert len(server.asked) == 2
+
+
+def test_grpc_makes_five_attempts_at_most(server, capfd):
+    server.refusals = [(grpc.StatusCode.UNAVAILABLE, "busy")] * 9
+    with Client(server.address, retries=7) as client, pytest.raises(ServingError, match="busy"):
+        client.caption([photo(3)])
+    assert len(server.asked) == 1 + client_module.MAX_RETRIES == 5
+    assert capfd.readouterr().err == ""
+
+
+def test_no_retries(server):
+    server.refusals = [(grpc.StatusCode.UNAVAILABLE, "busy")]
+    with Client(server.address, retries=0) as client, pytest.raises(ServingError, match="busy"):
+        client.caption([photo(3)])
+    assert len(server.asked) == 1
+
+
+def test_a_large_request_is_asked_again_too(client, server):
+    server.refusals = [(grpc.StatusCode.UNAVAILABLE, "busy")]
+    assert client.caption([photo(3) + bytes(5_000_000)])[0]["captions"] == ["a 3 by 10 photo"]
+    assert len(server.asked) == 2
+
+
+def test_an_answer_that_cannot_be_read_is_the_servers_fault(client, monkeypatch):
+    absurd = tensor_pb2.TensorProto(dtype="DT_FLOAT", tensor_shape={"dim": [{"size": 2**40}]})
+    monkeypatch.setattr("answering.tf.make_tensor_proto", lambda _: absurd)
+    with pytest.raises(ServingError, match=r"caption of mrnn with a bad tensor: .* larger than"):
+        client.caption([photo(3)])
 
 
 @pytest.mark.parametrize(

@@ -221,6 +221,24 @@ def test_what_is_wrong_is_said_in_one_sentence(ask, photos, case):
     assert sentence in done.err
 
 
+@pytest.mark.parametrize("error", ["UserError", "ValueError"])
+def test_only_a_users_mistake_is_one_sentence_and_a_bug_keeps_its_traceback(error):
+    code = f"""
+from mrnn_tf.errors import UserError
+from serving import commands
+def fail(_):
+    raise {error}("something is wrong.")
+commands.main = fail
+commands.run()
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    if error == "UserError":
+        assert done.stderr == "error: something is wrong.\n"
+    else:
+        assert "Traceback" in done.stderr and "ValueError: something is wrong." in done.stderr
+
+
 def test_progress_is_shown_on_a_terminal_only(ask, photos):
     ours, theirs = pty.openpty()
     termios.tcsetwinsize(theirs, (24, 80))

@@ -27,8 +27,8 @@ from serving import messages, tensors
 import tensorflow as tf
 from tensorflow_serving.apis import predict_pb2
 from tensorflow.core.framework import tensor_pb2
-assert predict_pb2.PredictRequest is messages.predict_pb2.PredictRequest
-assert tensor_pb2.TensorProto is messages.tensor_pb2.TensorProto
+assert predict_pb2.PredictRequest is messages.PredictRequest
+assert tensor_pb2.TensorProto is messages.TensorProto
 print(tf.make_ndarray(tensors.to_proto(np.float32([1, 2]))) + tf.ones(2).numpy())
 """
     assert run(code) == "[2. 3.]"
