@@ -26,7 +26,7 @@ from absl import app, flags
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from serving import tensors
-from serving.served_version import Arrays, ServedVersion, Signature, warmup_requests
+from serving.served_version import Arrays, ServedSignature, ServedVersion, warmup_requests
 
 _BASE_PATH = flags.DEFINE_string("model_base_path", None, "Models; default: a small one is made.")
 _MODEL = flags.DEFINE_string("model", "mrnn", "The model to ask.")
@@ -127,7 +127,7 @@ def _direct(call) -> float:
     return np.median(took)
 
 
-def _one_row(signature: Signature, path: str) -> Arrays:
+def _one_row(signature: ServedSignature, path: str) -> Arrays:
     for request in warmup_requests(path):
         if request.model_spec.signature_name == signature.name:
             inputs = signature.read(request.inputs, MAX_BYTES)

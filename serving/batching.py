@@ -16,7 +16,7 @@ import tensorflow as tf
 from absl import logging
 
 from serving.refusal import Refused
-from serving.served_version import Arrays, Signature
+from serving.served_version import Arrays, ServedSignature
 
 
 @dataclasses.dataclass
@@ -65,7 +65,7 @@ class Batcher:
     def busy(self) -> bool:
         return any(queue.running for queue in self._queues.values())
 
-    async def run(self, signature: Signature, inputs: Arrays) -> Arrays:
+    async def run(self, signature: ServedSignature, inputs: Arrays) -> Arrays:
         rows = signature.rows(inputs)
         queued = sum(len(queue.waiting) for queue in self._queues.values())
         if queued >= self._max_queued:
@@ -82,7 +82,7 @@ class Batcher:
             queue.task = asyncio.create_task(self._serve(signature, queue))
         return await request.answer
 
-    async def _serve(self, signature: Signature, queue: _Queue) -> None:
+    async def _serve(self, signature: ServedSignature, queue: _Queue) -> None:
         """Starts batches until no request waits."""
         while queue.waiting:
             # A single client is not delayed: batching waits only when requests overlap.
@@ -109,7 +109,7 @@ class Batcher:
         except TimeoutError:
             pass
 
-    def _take(self, signature: Signature, queue: _Queue) -> list[_Request]:
+    def _take(self, signature: ServedSignature, queue: _Queue) -> list[_Request]:
         batch, later, rows = [], [], 0
         for request in queue.waiting:
             if request.answer.done():  # cancelled, or out of time
@@ -143,7 +143,9 @@ class Batcher:
                 request.answer.set_result(answer)
 
 
-def merged(signature: Signature, batch: list[Arrays], rows: list[int]) -> list[Arrays | Refused]:
+def merged(
+    signature: ServedSignature, batch: list[Arrays], rows: list[int]
+) -> list[Arrays | Refused]:
     """Runs requests as one batch; if that fails, each alone, so that one never fails the others."""
     if len(batch) == 1:
         try:

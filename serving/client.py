@@ -27,7 +27,7 @@ from mrnn_tf import schema
 from mrnn_tf.errors import UserError
 from serving import messages, tensors
 
-Images = Sequence[bytes] | np.ndarray
+PhotosOrFeatures = Sequence[bytes] | np.ndarray
 Row = dict[str, list | float | int | str]
 
 MAX_RETRIES = 4  # gRPC makes at most five attempts
@@ -109,7 +109,7 @@ class Client:
     def close(self) -> None:
         self._channel.close()
 
-    def caption(self, images: Images) -> list[Row]:
+    def caption(self, images: PhotosOrFeatures) -> list[Row]:
         """The best `captions` of each image and their `log_probs`."""
         if not isinstance(images, np.ndarray):
             inputs = {schema.IMAGE_BYTES: _strings(images)}
@@ -117,16 +117,16 @@ class Client:
         wanted = (schema.CAPTIONS, schema.LOG_PROBS)
         return [{name: row[name] for name in wanted} for row in self.beam(images)]
 
-    def beam(self, images: Images, prefixes: Sequence[str] | None = None) -> list[Row]:
+    def beam(self, images: PhotosOrFeatures, prefixes: Sequence[str] | None = None) -> list[Row]:
         """`captions` that begin with the prefixes, their `words` and the values of each word."""
         prefixes = prefixes or [""] * len(images)
         return self._describe(images, schema.MODEL, schema.BEAM_DECODE, **{schema.PREFIX: prefixes})
 
-    def next_words(self, images: Images, prefixes: Sequence[str]) -> list[Row]:
+    def next_words(self, images: PhotosOrFeatures, prefixes: Sequence[str]) -> list[Row]:
         """The most likely `words` after each prefix and their `log_probs`."""
         return self._describe(images, schema.MODEL, schema.NEXT_WORD, **{schema.PREFIX: prefixes})
 
-    def score(self, images: Images, sentences: Sequence[str]) -> list[Row]:
+    def score(self, images: PhotosOrFeatures, sentences: Sequence[str]) -> list[Row]:
         """`log_prob`, `perplexity` and word counts of each sentence, given its image."""
         texts = {schema.SENTENCES: sentences}
         return self._describe(images, schema.MODEL, schema.SENTENCE_LOG_PROB, **texts)
@@ -141,15 +141,15 @@ class Client:
         inputs = {schema.SENTENCES: _strings(sentences)}
         return _rows(self.predict(schema.INDEX, schema.SEARCH_IMAGES, inputs))
 
-    def search_sentences(self, images: Images) -> list[Row]:
+    def search_sentences(self, images: PhotosOrFeatures) -> list[Row]:
         """The indexed `sentences` that fit each image best, with `ids` and `scores`."""
         return self._describe(images, schema.INDEX, schema.SEARCH_SENTENCES)
 
-    def similar_images(self, images: Images) -> list[Row]:
+    def similar_images(self, images: PhotosOrFeatures) -> list[Row]:
         """The `ids` of the indexed images that are most like each image, with `scores`."""
         return self._describe(images, schema.INDEX, schema.SIMILAR_IMAGES)
 
-    def caption_reranked(self, images: Images) -> list[Row]:
+    def caption_reranked(self, images: PhotosOrFeatures) -> list[Row]:
         """`captions` by their `consensus` with those of similar images, and their `log_probs`."""
         return self._describe(images, schema.INDEX, schema.CAPTION_RERANKED)
 
@@ -187,7 +187,7 @@ class Client:
             states[model] = {status.version: state_name(status.state) for status in statuses}
         return states
 
-    def _describe(self, images: Images, model: str, signature: str, **texts) -> list[Row]:
+    def _describe(self, images: PhotosOrFeatures, model: str, signature: str, **texts) -> list[Row]:
         """Asks a signature that takes the features of images, and maybe a text for each."""
         if not isinstance(images, np.ndarray):
             images = self.encode(images)[schema.FEATURES]

@@ -13,10 +13,9 @@ import numpy as np
 import tqdm
 from absl import app, flags
 
-from mrnn_tf import schema
+from mrnn_tf import photos, schema
 from mrnn_tf.errors import UserError
-from serving import photos
-from serving.client import Client, Images, Row, ServingError
+from serving.client import Client, PhotosOrFeatures, Row, ServingError
 
 _SERVER = flags.DEFINE_string("server", "127.0.0.1:8500", "Host and gRPC port.")
 _VERSION = flags.DEFINE_string("version", None, "Version of mrnn: a number or a label.")
@@ -48,7 +47,7 @@ class Command:
     """
 
     takes: str
-    ask: Callable[[Client, Images, list[str]], list[Row]]
+    ask: Callable[[Client, PhotosOrFeatures, list[str]], list[Row]]
     show: Callable[[Row], list[str]]
 
     @property
@@ -74,11 +73,11 @@ class _Input:
         return getattr(self.image, "shape", type(self.image))
 
 
-def _images(method: Callable[[Client, Images], list[Row]]) -> Callable:
+def _images(method: Callable[[Client, PhotosOrFeatures], list[Row]]) -> Callable:
     return lambda client, images, _: method(client, images)
 
 
-def _encode(client: Client, images: Images) -> list[Row]:
+def _encode(client: Client, images: PhotosOrFeatures) -> list[Row]:
     given = isinstance(images, np.ndarray)
     outputs = {schema.FEATURES: images} if given else client.encode(images)
     rows = zip(*(array.tolist() for array in outputs.values()), strict=True)
@@ -234,7 +233,7 @@ def _answer_all(
 
 def _read(file: str | None) -> bytes | np.ndarray | Failure:
     try:
-        return b"" if file is None else photos.read(file)
+        return b"" if file is None else photos.load(file)
     except UserError as error:
         return str(error)
     except OSError as error:

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from serving import refusal
-from serving.served_version import Arrays, Signature
+from serving.served_version import Arrays, ServedSignature
 
 ROWS, COLUMNS = "instances", "inputs"
 _ANSWERS = {ROWS: "predictions", COLUMNS: "outputs"}
@@ -22,7 +22,7 @@ def layout(body: dict) -> str:
     return given[0]
 
 
-def read(signature: Signature, body: dict) -> Arrays:
+def read(signature: ServedSignature, body: dict) -> Arrays:
     """The inputs of a signature; raises `Refused` where they are not what it wants."""
     columns = body[COLUMNS] if COLUMNS in body else _columns(signature, body[ROWS])
     if not _is_object(columns):
@@ -54,7 +54,7 @@ def write(outputs: Arrays, request_layout: str) -> dict:
     return {_ANSWERS[request_layout]: answer}
 
 
-def _columns(signature: Signature, rows: Any) -> Any:
+def _columns(signature: ServedSignature, rows: Any) -> Any:
     if not isinstance(rows, list) or not rows:
         raise refusal.invalid(f"'{ROWS}' must be a list with at least one element.")
     named = sum(map(_is_object, rows))

@@ -17,10 +17,11 @@ import tensorflow as tf
 from absl import logging
 from tensorflow_serving.apis import get_model_status_pb2, model_pb2
 
+from mrnn_tf import schema
 from mrnn_tf.errors import UserError
 from serving import refusal
 from serving.refusal import Refused
-from serving.served_version import GRAPH_FILE, ServedVersion
+from serving.served_version import ServedVersion
 
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
 _STATUS = get_model_status_pb2.ModelVersionStatus
@@ -164,8 +165,8 @@ def _not_found(sentence: str) -> Refused:
 def _versions(pattern: str) -> dict[str, dict[int, str]]:
     """The directories of the versions of every model whose directory matches, by its name."""
     models = {}
-    for file in sorted(tf.io.gfile.glob(tf.io.gfile.join(pattern, "*", GRAPH_FILE))):
-        path = file[: -len(GRAPH_FILE) - 1]
+    for file in sorted(tf.io.gfile.glob(tf.io.gfile.join(pattern, "*", schema.SAVED_MODEL_FILE))):
+        path = file[: -len(schema.SAVED_MODEL_FILE) - 1]
         *_, name, version = path.split("/")
         if _VERSION.fullmatch(version):
             models.setdefault(name, {})[int(version)] = path

@@ -11,7 +11,7 @@ from tensorflow_serving.apis.model_pb2 import ModelSpec
 from serving.batching import Batcher
 from serving.model_directory import ModelDirectory
 from serving.refusal import Refused
-from serving.served_version import Arrays, Signature
+from serving.served_version import Arrays, ServedSignature
 
 
 @dataclasses.dataclass
@@ -25,7 +25,7 @@ class Predictor:
     async def predict(
         self,
         spec: ModelSpec,
-        read: Callable[[Signature], Arrays],
+        read: Callable[[ServedSignature], Arrays],
         output_filter: Sequence[str] = (),
     ) -> tuple[ModelSpec, Arrays]:
         """Runs a signature on the inputs that `read` makes of a request.

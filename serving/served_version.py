@@ -13,18 +13,18 @@ from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
+from mrnn_tf import schema
 from mrnn_tf.errors import UserError
 from serving import refusal, tensors
 from serving.refusal import Refused
 
-GRAPH_FILE = "saved_model.pb"
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 
 Arrays = dict[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Signature:
+class ServedSignature:
     """A function from named arrays to named arrays.
 
     Attributes:
@@ -40,7 +40,7 @@ class Signature:
     function: Callable
 
     @classmethod
-    def load(cls, name: str, function: tf.types.experimental.ConcreteFunction) -> "Signature":
+    def load(cls, name: str, function: tf.types.experimental.ConcreteFunction) -> "ServedSignature":
         """A signature of a loaded SavedModel."""
         inputs, outputs = function.structured_input_signature[1], function.structured_outputs
         specs = [*inputs.values(), *outputs.values()]
@@ -130,19 +130,20 @@ class ServedVersion:
         self._users = 0
         self.unused = asyncio.Event()
         self.unused.set()
-        with tf.io.gfile.GFile(tf.io.gfile.join(path, GRAPH_FILE), "rb") as file:
+        with tf.io.gfile.GFile(tf.io.gfile.join(path, schema.SAVED_MODEL_FILE), "rb") as file:
             saved = saved_model_pb2.SavedModel.FromString(file.read())
         [graph] = [graph for graph in saved.meta_graphs if "serve" in graph.meta_info_def.tags]
         self.definitions = dict(graph.signature_def)
         self._loaded = tf.saved_model.load(path)  # owns the variables
         self.signatures = {
-            key: Signature.load(key, function) for key, function in self._loaded.signatures.items()
+            key: ServedSignature.load(key, function)
+            for key, function in self._loaded.signatures.items()
         }
         for request in warmup_requests(path):
             signature = self.signature(request.model_spec.signature_name)
             signature(signature.read(request.inputs, max_bytes))
 
-    def signature(self, name: str) -> Signature:
+    def signature(self, name: str) -> ServedSignature:
         name = name or "serving_default"
         if name not in self.signatures:
             raise Refused(

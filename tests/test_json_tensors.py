@@ -6,12 +6,12 @@ import tensorflow as tf
 
 from serving import json_tensors
 from serving.refusal import Refused
-from serving.served_version import Signature
+from serving.served_version import ServedSignature
 
 
 def signature(**inputs):
     specs = {name: tf.TensorSpec(shape, dtype) for name, (dtype, shape) in inputs.items()}
-    return Signature("s", specs, ("y",), True, dict)
+    return ServedSignature("s", specs, ("y",), True, dict)
 
 
 ONE = signature(x=(tf.float32, [None, 2]))

@@ -9,7 +9,7 @@ from tensorflow.core.framework import tensor_pb2
 from mrnn_tf.errors import UserError
 from serving import tensors
 from serving.refusal import Refused
-from serving.served_version import Signature
+from serving.served_version import ServedSignature
 
 LIMIT = 1 << 20
 NUMBERS = [tf.float16, tf.float32, tf.float64, tf.int8, tf.int16, tf.int32, tf.int64,
@@ -84,7 +84,7 @@ def test_other_types_are_refused_by_name():
 
 
 def signature(dtype, shape=(None, 2)):
-    return Signature("s", {"x": tf.TensorSpec(shape, dtype)}, ("y",), True, dict)
+    return ServedSignature("s", {"x": tf.TensorSpec(shape, dtype)}, ("y",), True, dict)
 
 
 def read(dtype, shape, **values):
