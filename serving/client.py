@@ -120,16 +120,16 @@ class Client:
     def beam(self, images: PhotosOrFeatures, prefixes: Sequence[str] | None = None) -> list[Row]:
         """`captions` that begin with the prefixes, their `words` and the values of each word."""
         prefixes = prefixes or [""] * len(images)
-        return self._describe(images, schema.MODEL, schema.BEAM_DECODE, **{schema.PREFIX: prefixes})
+        return self._ask(images, schema.MODEL, schema.BEAM_DECODE, **{schema.PREFIX: prefixes})
 
     def next_words(self, images: PhotosOrFeatures, prefixes: Sequence[str]) -> list[Row]:
         """The most likely `words` after each prefix and their `log_probs`."""
-        return self._describe(images, schema.MODEL, schema.NEXT_WORD, **{schema.PREFIX: prefixes})
+        return self._ask(images, schema.MODEL, schema.NEXT_WORD, **{schema.PREFIX: prefixes})
 
     def score(self, images: PhotosOrFeatures, sentences: Sequence[str]) -> list[Row]:
         """`log_prob`, `perplexity` and word counts of each sentence, given its image."""
         texts = {schema.SENTENCES: sentences}
-        return self._describe(images, schema.MODEL, schema.SENTENCE_LOG_PROB, **texts)
+        return self._ask(images, schema.MODEL, schema.SENTENCE_LOG_PROB, **texts)
 
     def encode(self, photos: Sequence[bytes]) -> dict[str, np.ndarray]:
         """`features` [B, D] and `refined` features [B, M]."""
@@ -143,15 +143,15 @@ class Client:
 
     def search_sentences(self, images: PhotosOrFeatures) -> list[Row]:
         """The indexed `sentences` that fit each image best, with `ids` and `scores`."""
-        return self._describe(images, schema.INDEX, schema.SEARCH_SENTENCES)
+        return self._ask(images, schema.INDEX, schema.SEARCH_SENTENCES)
 
     def similar_images(self, images: PhotosOrFeatures) -> list[Row]:
         """The `ids` of the indexed images that are most like each image, with `scores`."""
-        return self._describe(images, schema.INDEX, schema.SIMILAR_IMAGES)
+        return self._ask(images, schema.INDEX, schema.SIMILAR_IMAGES)
 
     def caption_reranked(self, images: PhotosOrFeatures) -> list[Row]:
         """`captions` by their `consensus` with those of similar images, and their `log_probs`."""
-        return self._describe(images, schema.INDEX, schema.CAPTION_RERANKED)
+        return self._ask(images, schema.INDEX, schema.CAPTION_RERANKED)
 
     def predict(
         self, model: str, signature: str, inputs: dict[str, np.ndarray]
@@ -187,7 +187,7 @@ class Client:
             states[model] = {status.version: state_name(status.state) for status in statuses}
         return states
 
-    def _describe(self, images: PhotosOrFeatures, model: str, signature: str, **texts) -> list[Row]:
+    def _ask(self, images: PhotosOrFeatures, model: str, signature: str, **texts) -> list[Row]:
         """Asks a signature that takes the features of images, and maybe a text for each."""
         if not isinstance(images, np.ndarray):
             images = self.encode(images)[schema.FEATURES]

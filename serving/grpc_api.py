@@ -12,9 +12,9 @@ from tensorflow_serving.apis import (
 )
 
 from mrnn_tf.errors import UserError
-from serving import refusal, tensors
+from serving import tensors
 from serving.prediction import Predictor
-from serving.refusal import Refused
+from serving.refusal import Refused, invalid
 
 SIGNATURES = "signature_def"  # the one field of metadata
 
@@ -39,7 +39,7 @@ def _refusing(method):
     async def guarded(self, request, context):
         try:
             if not request.HasField("model_spec"):
-                raise refusal.invalid("Missing ModelSpec")
+                raise invalid("Missing ModelSpec")
             return await method(self, request)
         except Refused as refused:
             await context.abort(refused.code, str(refused))
@@ -71,12 +71,10 @@ class _Services(
     @_refusing
     async def GetModelMetadata(self, request):
         if not request.metadata_field:
-            raise refusal.invalid(
-                "GetModelMetadataRequest must specify at least one metadata_field"
-            )
+            raise invalid("GetModelMetadataRequest must specify at least one metadata_field")
         for field in request.metadata_field:
             if field != SIGNATURES:
-                raise refusal.invalid(f"Metadata field {field[:100]} is not supported")
+                raise invalid(f"Metadata field {field[:100]} is not supported")
         spec, signatures = self._predictor.metadata(request.model_spec)
         response = get_model_metadata_pb2.GetModelMetadataResponse(model_spec=spec)
         response.metadata[SIGNATURES].Pack(signatures)

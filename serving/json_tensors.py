@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from serving import refusal
+from serving.refusal import invalid, listed
 from serving.served_version import Arrays, ServedSignature
 
 ROWS, COLUMNS = "instances", "inputs"
@@ -18,7 +18,7 @@ def layout(body: dict) -> str:
     """Which of the two formats a request is in."""
     given = [key for key in (ROWS, COLUMNS) if key in body]
     if len(given) != 1:
-        raise refusal.invalid(f"a request holds either '{ROWS}' or '{COLUMNS}'.")
+        raise invalid(f"a request holds either '{ROWS}' or '{COLUMNS}'.")
     return given[0]
 
 
@@ -27,10 +27,8 @@ def read(signature: ServedSignature, body: dict) -> Arrays:
     columns = body[COLUMNS] if COLUMNS in body else _columns(signature, body[ROWS])
     if not _is_object(columns):
         if len(signature.inputs) != 1:
-            names = refusal.listed(signature.inputs)
-            raise refusal.invalid(
-                f"signature `{signature.name}` needs its inputs by name: {names}."
-            )
+            names = listed(signature.inputs)
+            raise invalid(f"signature `{signature.name}` needs its inputs by name: {names}.")
         columns = {next(iter(signature.inputs)): columns}
     signature.check_names(columns)
     arrays = {name: _array(name, signature.inputs[name], v) for name, v in columns.items()}
@@ -48,7 +46,7 @@ def write(outputs: Arrays, request_layout: str) -> dict:
     else:
         sizes = {array.shape[:1] for array in outputs.values()}
         if len(sizes) != 1 or () in sizes:
-            raise refusal.invalid(f"the outputs have no common rows: ask with '{COLUMNS}'.")
+            raise invalid(f"the outputs have no common rows: ask with '{COLUMNS}'.")
         rows = zip(*lists.values(), strict=True)
         answer = [dict(zip(lists, row, strict=True)) for row in rows]
     return {_ANSWERS[request_layout]: answer}
@@ -56,12 +54,12 @@ def write(outputs: Arrays, request_layout: str) -> dict:
 
 def _columns(signature: ServedSignature, rows: Any) -> Any:
     if not isinstance(rows, list) or not rows:
-        raise refusal.invalid(f"'{ROWS}' must be a list with at least one element.")
+        raise invalid(f"'{ROWS}' must be a list with at least one element.")
     named = sum(map(_is_object, rows))
     if not named:
         return rows
     if named < len(rows):
-        raise refusal.invalid(f"'{ROWS}' must be all objects, or all values.")
+        raise invalid(f"'{ROWS}' must be all objects, or all values.")
     for row in rows:
         signature.check_names(row)
     return {name: [row[name] for row in rows] for name in signature.inputs}
@@ -80,7 +78,7 @@ def _array(name: str, spec: tf.TensorSpec, value: Any) -> np.ndarray:
     while leaves and isinstance(leaves[0], list) and len(shape) != spec.shape.rank:
         size = len(leaves[0])
         if not all(isinstance(leaf, list) and len(leaf) == size for leaf in leaves):
-            raise refusal.invalid(f"input `{name}` is not regular: its lists differ in length.")
+            raise invalid(f"input `{name}` is not regular: its lists differ in length.")
         leaves = [inner for leaf in leaves for inner in leaf]
         shape.append(size)
     array = np.empty(len(leaves), spec.dtype.as_numpy_dtype)
@@ -92,13 +90,13 @@ def _numbers(name: str, dtype: tf.DType, leaves: list) -> np.ndarray:
     allowed = {bool} if dtype.is_bool else {int} if dtype.is_integer else {int, float}
     if others := set(map(type, leaves)) - allowed:
         types = ", ".join(sorted(kind.__name__ for kind in others))
-        raise refusal.invalid(f"input `{name}` must be {dtype.name}, got JSON's {types}.")
+        raise invalid(f"input `{name}` must be {dtype.name}, got JSON's {types}.")
     try:
         with np.errstate(over="raise"):
             wide = np.array(leaves, np.float64 if dtype.is_floating else dtype.as_numpy_dtype)
             return wide.astype(dtype.as_numpy_dtype)
     except (OverflowError, FloatingPointError):
-        raise refusal.invalid(f"input `{name}` has a value beyond {dtype.name}.") from None
+        raise invalid(f"input `{name}` has a value beyond {dtype.name}.") from None
 
 
 def _strings(name: str, _: tf.DType, leaves: list) -> list[bytes]:
@@ -113,7 +111,7 @@ def _strings(name: str, _: tf.DType, leaves: list) -> list[bytes]:
         wanted = "has a value that is not base64"
     except UnicodeEncodeError:
         wanted = "has a string that is not Unicode"
-    raise refusal.invalid(f"input `{name}` {wanted}.")
+    raise invalid(f"input `{name}` {wanted}.")
 
 
 def _list(name: str, array: np.ndarray) -> Any:

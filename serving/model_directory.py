@@ -19,8 +19,7 @@ from tensorflow_serving.apis import get_model_status_pb2, model_pb2
 
 from mrnn_tf import schema
 from mrnn_tf.errors import UserError
-from serving import refusal
-from serving.refusal import Refused
+from serving.refusal import Refused, invalid
 from serving.served_version import ServedVersion
 
 _VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
@@ -74,9 +73,7 @@ class ModelDirectory:
     def find(self, spec: model_pb2.ModelSpec) -> ServedVersion:
         """The version that a request names, or the newest."""
         if spec.version_label:
-            raise refusal.invalid(
-                f"Unrecognized servable version label: {spec.version_label[:100]}"
-            )
+            raise invalid(f"Unrecognized servable version label: {spec.version_label[:100]}")
         current = self._models.get(spec.name, _Model()).current
         wanted = spec.version.value if spec.HasField("version") else None
         if current is None or wanted not in (None, current.version):

@@ -9,9 +9,9 @@ from google.protobuf import json_format, message
 from starlette.exceptions import HTTPException
 from tensorflow_serving.apis import model_pb2
 
-from serving import grpc_api, json_tensors, refusal
+from serving import grpc_api, json_tensors
 from serving.prediction import Predictor
-from serving.refusal import Refused
+from serving.refusal import Refused, invalid
 
 _HTTP_CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
@@ -85,13 +85,13 @@ def _spec(name: str, version: int | None, signature_name: Any = "") -> model_pb2
     if ":" in name:  # a verb, of another method
         raise HTTPException(405)
     if not isinstance(signature_name, str):
-        raise refusal.invalid("'signature_name' must be a string.")
+        raise invalid("'signature_name' must be a string.")
     try:
         spec = model_pb2.ModelSpec(name=name, signature_name=signature_name)
         if version is not None:
             spec.version.value = version
     except ValueError as error:  # not Unicode, or beyond int64
-        raise refusal.invalid(f"Malformed request: {error}") from None
+        raise invalid(f"Malformed request: {error}") from None
     return spec
 
 
@@ -109,7 +109,7 @@ def _parse(body: bytes) -> dict:
     try:
         parsed = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise refusal.invalid(f"JSON Parse error: {error}") from None
+        raise invalid(f"JSON Parse error: {error}") from None
     if not isinstance(parsed, dict):
-        raise refusal.invalid("the body must be a JSON object.")
+        raise invalid("the body must be a JSON object.")
     return parsed

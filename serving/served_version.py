@@ -15,8 +15,8 @@ from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
 from mrnn_tf import schema
 from mrnn_tf.errors import UserError
-from serving import refusal, tensors
-from serving.refusal import Refused
+from serving import tensors
+from serving.refusal import Refused, invalid, listed
 
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 
@@ -55,32 +55,30 @@ class ServedSignature:
             try:
                 inputs[name] = tensors.to_array(proto, max_bytes)
             except UserError as error:
-                raise refusal.invalid(f"input `{name}`: {error}") from None
+                raise invalid(f"input `{name}`: {error}") from None
         self.check(inputs)
         return inputs
 
     def check_names(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.inputs:
-                raise refusal.invalid(
+                raise invalid(
                     f"signature `{self.name}` has no input `{name[:100]}`, "
-                    f"but {refusal.listed(self.inputs)}."
+                    f"but {listed(self.inputs)}."
                 )
         for name in self.inputs:
             if name not in names:
-                raise refusal.invalid(f"signature `{self.name}` misses its input `{name}`.")
+                raise invalid(f"signature `{self.name}` misses its input `{name}`.")
 
     def check(self, inputs: Arrays) -> None:
         """Raises `Refused` where an input has another type or shape."""
         for name, array in inputs.items():
             spec, dtype = self.inputs[name], tf.as_dtype(array.dtype)
             if dtype != spec.dtype:
-                raise refusal.invalid(
-                    f"input `{name}` must be {spec.dtype.name}, got {dtype.name}."
-                )
+                raise invalid(f"input `{name}` must be {spec.dtype.name}, got {dtype.name}.")
             if not spec.shape.is_compatible_with(array.shape):
                 shape = ", ".join("?" if size is None else str(size) for size in spec.shape)
-                raise refusal.invalid(
+                raise invalid(
                     f"input `{name}` must have the shape [{shape}], got {list(array.shape)}."
                 )
 
@@ -91,22 +89,22 @@ class ServedSignature:
         sizes = {name: len(array) for name, array in inputs.items()}
         if len(set(sizes.values())) > 1:
             counts = ", ".join(f"`{name}` {size}" for name, size in sizes.items())
-            raise refusal.invalid(f"inputs must have equally many rows, got {counts}.")
+            raise invalid(f"inputs must have equally many rows, got {counts}.")
         name, rows = next(iter(sizes.items()))
         if not rows:
-            raise refusal.invalid(f"input `{name}` has no rows.")
+            raise invalid(f"input `{name}` has no rows.")
         return rows
 
     def choose(self, output_filter: Sequence[str]) -> Sequence[str]:
         """The outputs that a request asks for; all if it names none."""
         for name in output_filter:
             if name not in self.outputs:
-                raise refusal.invalid(
+                raise invalid(
                     f"output tensor alias not found in signature: `{name[:100]}`; "
-                    f"it gives {refusal.listed(self.outputs)}"
+                    f"it gives {listed(self.outputs)}"
                 )
         if len(set(output_filter)) < len(output_filter):
-            raise refusal.invalid("output_filter names an output twice.")
+            raise invalid("output_filter names an output twice.")
         return output_filter or self.outputs
 
     def __call__(self, inputs: Arrays) -> Arrays:
