@@ -53,7 +53,7 @@ def write(
         functions, root = servable.signatures(), servable.tracked()
         root.assets = [tf.saved_model.Asset(config), tf.saved_model.Asset(words)]
         tf.saved_model.save(root, built, functions)
-        path = os.path.join(built, warmup.PATH)
+        path = os.path.join(built, schema.WARMUP_FILE)
         os.makedirs(os.path.dirname(path))
         warmup.write(path, servable, functions)
         add(os.path.dirname(path))

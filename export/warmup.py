@@ -13,8 +13,6 @@ from mrnn_tf import schema
 from mrnn_tf.run import Network
 
 BATCH_SIZES = (1, 4, 16)
-# A server reads this file of a version before it is ready.
-PATH = "assets.extra/tf_serving_warmup_requests"
 _SENTENCES = ("A man rides a horse.", "", "two dogs", "zxqv in the snow")
 
 Call = tuple[str, dict[str, np.ndarray]]  # a signature and its inputs

@@ -16,8 +16,9 @@ LOG_DIR = "logs"
 MODEL_DIR = "model"
 REPORT_DIR = "report"
 
-# The file of a SavedModel that is written last.
+# Files of a version of a servable: the one that is written last, and the warm-up requests.
 SAVED_MODEL_FILE = "saved_model.pb"
+WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 
 # Keys of a `tf.train.Example`, one per image.
 IMAGE_ID = "image/id"  # bytes

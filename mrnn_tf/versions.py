@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from mrnn_tf import schema
 
-_NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
+NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 
 
 def is_whole(directory: str) -> bool:
@@ -17,7 +17,7 @@ def is_whole(directory: str) -> bool:
 def numbers(folder: str) -> list[int]:
     """The numbers of the directories in a folder, whole or not, in order."""
     names = tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else []
-    return sorted(int(name.rstrip("/")) for name in names if _NUMBER.fullmatch(name.rstrip("/")))
+    return sorted(int(name.rstrip("/")) for name in names if NUMBER.fullmatch(name.rstrip("/")))
 
 
 def newest(path: str) -> str | None:

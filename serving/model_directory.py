@@ -9,7 +9,6 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import gc
-import re
 from collections.abc import Callable
 
 import grpc
@@ -17,12 +16,11 @@ import tensorflow as tf
 from absl import logging
 from tensorflow_serving.apis import get_model_status_pb2, model_pb2
 
-from mrnn_tf import schema
+from mrnn_tf import schema, versions
 from mrnn_tf.errors import UserError
 from serving.refusal import Refused, invalid
 from serving.served_version import ServedVersion
 
-_VERSION = re.compile(r"0|[1-9][0-9]{0,17}")
 _STATUS = get_model_status_pb2.ModelVersionStatus
 
 
@@ -165,7 +163,7 @@ def _versions(pattern: str) -> dict[str, dict[int, str]]:
     for file in sorted(tf.io.gfile.glob(tf.io.gfile.join(pattern, "*", schema.SAVED_MODEL_FILE))):
         path = file[: -len(schema.SAVED_MODEL_FILE) - 1]
         *_, name, version = path.split("/")
-        if _VERSION.fullmatch(version):
+        if versions.NUMBER.fullmatch(version):
             models.setdefault(name, {})[int(version)] = path
     return models
 

@@ -18,8 +18,6 @@ from mrnn_tf.errors import UserError
 from serving import tensors
 from serving.refusal import Refused, invalid, listed
 
-WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
-
 Arrays = dict[str, np.ndarray]
 
 
@@ -171,7 +169,7 @@ class ServedVersion:
 
 def warmup_requests(path: str) -> Iterator[predict_pb2.PredictRequest]:
     """The requests with which a SavedModel asks to be warmed up."""
-    records = tf.io.gfile.join(path, WARMUP_FILE)
+    records = tf.io.gfile.join(path, schema.WARMUP_FILE)
     if tf.io.gfile.exists(records):
         for record in tf.data.TFRecordDataset(records).as_numpy_iterator():
             log = prediction_log_pb2.PredictionLog.FromString(record)

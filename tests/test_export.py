@@ -13,6 +13,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import prediction_log_pb2
 
 from export import check, fresh, saved_model, warmup
+from mrnn_tf import schema
 from mrnn_tf.config import VARIANTS, BeamSearch, ModelConfig, RunConfig, TrainConfig
 from mrnn_tf.inference import Inference, attached_encoder
 from mrnn_tf.run import Run, build
@@ -62,7 +63,7 @@ def test_saved_model_cli_runs_it(models):
 
 
 def test_every_signature_is_warmed_up_at_several_sizes(models):
-    path = str(models / "mrnn" / "1" / warmup.PATH)
+    path = str(models / "mrnn" / "1" / schema.WARMUP_FILE)
     loaded = tf.saved_model.load(str(models / "mrnn" / "1"))
     seen = set()
     for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
