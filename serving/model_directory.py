@@ -102,8 +102,8 @@ class ModelDirectory:
                 logging.WARNING, "Cannot look into %s: %s", 60, self._base_path, error.message
             )
             return
-        for name, versions in models.items():
-            await self._update(name, self._models.setdefault(name, _Model()), versions)
+        for name, directories in models.items():
+            await self._update(name, self._models.setdefault(name, _Model()), directories)
 
     async def _update(self, name: str, model: _Model, versions: dict[int, str]) -> None:
         loop = asyncio.get_running_loop()
