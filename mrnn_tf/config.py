@@ -77,8 +77,8 @@ class Config:
         for name, off in cls.removed.items():
             if values.get(name, off) != off:
                 raise UserError(
-                    f"`{cls.__name__}.{name}` is {values[name]!r}, but it was removed: this version "
-                    f"reads only {off!r}."
+                    f"`{cls.__name__}.{name}` is {values[name]!r}, but it was removed: only {off!r} "
+                    "can be read."
                 )
         for name in kept:
             if name not in names:

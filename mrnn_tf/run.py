@@ -107,9 +107,12 @@ class Run:
         """The run that a SavedModel of `export.task` or `export.index` was made from."""
         assets = tf.io.gfile.join(directory, "assets")
         path = tf.io.gfile.join(assets, schema.CONFIG_FILE)
-        facts = files.read_json(
-            path, f"{directory} must be a version that `python -m export.task` made"
-        )
+        if not tf.io.gfile.exists(path):
+            raise FileNotFoundError(
+                f"{directory} holds no assets/{schema.CONFIG_FILE}: it is no version that "
+                "`python -m export.task` made."
+            )
+        facts = files.read_json(path, "the configuration of an exported run is wanted")
         try:
             config, step = RunConfig.from_dict(facts["run"]), int(facts["step"])
         except (ValueError, KeyError, TypeError) as error:

@@ -103,9 +103,7 @@ def test_an_export_is_the_run_that_it_was_made_from(models, tiny_job, tmp_path):
     assert exported.fingerprint == original.fingerprint
     np.testing.assert_array_equal(exported.network.mean_features, original.network.mean_features)
     assert run.Run.from_saved_model(str(models / "mrnn" / "1")).fingerprint != exported.fingerprint
-    with pytest.raises(
-        FileNotFoundError, match=r"no file .*assets/config\.json: .* must be a version"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"holds no assets/config\.json"):
         run.Run.from_saved_model(str(tmp_path))
 
 

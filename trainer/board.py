@@ -51,7 +51,7 @@ class Board:
         self._decode = tf.function(self._greedy)
         self._bar = tqdm(total=steps, initial=begin, unit=" steps", disable=None)
         batch = next(iter(pipeline.image_batches(samples, _SAMPLES)))
-        self._references = batch.pop("captions")
+        self._references = batch.pop(schema.CAPTIONS)
         [self._samples] = pipeline.with_pixels(tf.data.Dataset.from_tensors(batch), network.encoder)
         if begin == 0:
             self._describe(config)
@@ -119,9 +119,9 @@ class Board:
 
     def _captions(self) -> list[tuple[str, str]]:
         """The sample images by name, with what the model says of them now."""
-        found = self._decode(self._network.features(self._samples))
-        sentences = self._vocabulary.sentences(found.ids[:, 0]).numpy()
-        names = self._samples["ids"].numpy()
+        decoded = self._decode(self._network.features(self._samples))
+        sentences = self._vocabulary.sentences(decoded.ids[:, 0]).numpy()
+        names = self._samples[schema.IDS].numpy()
         return [(n.decode(), s.decode()) for n, s in zip(names, sentences, strict=True)]
 
     def _table(self) -> str:

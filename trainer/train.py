@@ -58,8 +58,8 @@ class TrainOptions(Config):
         None, "file with the weights that `finetune_encoder` begins with, or `export` attaches"
     )
     profile_step: int | None = field(None, "profile the loop with this step")
-    model: ModelConfig = ModelConfig()
-    train: TrainConfig = TrainConfig()
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     workers: int = 1
     worker: int = 0
 
