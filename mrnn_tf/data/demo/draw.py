@@ -7,8 +7,8 @@ from PIL import Image, ImageChops, ImageDraw
 
 from mrnn_tf.data.demo import places, sprites
 from mrnn_tf.data.demo.pen import COLOURS
-from mrnn_tf.data.demo.places import GROUNDS, SIZE, ZOOM
-from mrnn_tf.data.demo.scene import GROUND, SIZES, SKY, WATER, Scene, Thing
+from mrnn_tf.data.demo.places import SIZE, ZOOM
+from mrnn_tf.data.demo.scene import GROUND, PLACES, SIZES, SKY, WATER, Scene, Thing
 
 MARGIN = 5
 RISE = {"jump": 24, "bounce": 36, "leap": 22}  # pixels between a thing and what is under it
@@ -40,7 +40,7 @@ def _layout(scene: Scene, rng: np.random.Generator) -> list[Placed]:
     xs, scale = _row(pair, 0.85, spread, rng)
     ys = {thing: _bottom(thing, scene.place, scale, rng) for thing in pair}
     if scene.relation == "behind" and scene.first.zone == scene.second.zone:
-        near = GROUNDS[scene.place].standing[1]
+        near = PLACES[scene.place].standing[1]
         ys = {scene.first: near - rng.uniform(20, 28), scene.second: near}
     return [(thing, x, ys[thing], scale) for thing, x in zip(pair, xs, strict=True)]
 
@@ -85,7 +85,7 @@ def _row(things: list[Thing], scale: float, spread: float, rng) -> tuple[np.ndar
 def _bottom(thing: Thing, place: str, scale: float, rng: np.random.Generator) -> float:
     if thing.zone == SKY:
         return _extent(thing)[1] * scale + rng.uniform(MARGIN, 34)
-    ground = GROUNDS[place]
+    ground = PLACES[place]
     return rng.uniform(*(ground.floating if thing.zone == WATER else ground.standing))
 
 

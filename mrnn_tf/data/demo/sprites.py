@@ -3,9 +3,8 @@
 import numpy as np
 from PIL import Image
 
-from mrnn_tf.data.demo.pen import BLACK, WHITE, Pen, mix
+from mrnn_tf.data.demo.pen import BLACK, SHAPES, WHITE, Pen, mix
 from mrnn_tf.data.demo.scene import KINDS, Thing
-from mrnn_tf.data.demo.shapes import SHAPES
 
 # Where hands and feet are, from the neck and from the ground: left x, y, right x, y.
 HANDS = {
