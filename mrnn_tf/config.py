@@ -77,8 +77,7 @@ class Config:
         for name, off in cls.removed.items():
             if values.get(name, off) != off:
                 raise UserError(
-                    f"`{cls.__name__}.{name}` is {values[name]!r}, but it was removed: only {off!r} "
-                    "can be read."
+                    f"`{cls.__name__}.{name}` was removed: it must be {off}; got {values[name]!r}."
                 )
         for name in kept:
             if name not in names:

@@ -38,11 +38,11 @@ def test_a_bad_value_is_named_with_what_is_wanted(values, message):
 def test_a_removed_field_is_dropped_where_it_was_off_and_refused_otherwise():
     assert ModelConfig.from_dict({"image_dropout": 0.0, "multimodal": 64}).multimodal == 64
     assert TrainConfig.from_dict({"label_smoothing": 0}) == TrainConfig()
-    with pytest.raises(
-        ValueError, match=r"`ModelConfig\.image_dropout` is 0\.1, but it was removed"
-    ):
+    with pytest.raises(ValueError, match=r"`ModelConfig\.image_dropout` was removed: .* got 0\.1"):
         ModelConfig.from_dict({"image_dropout": 0.1})
-    with pytest.raises(ValueError, match="`TrainConfig.schedule` must be one of constant, cosine"):
+    with pytest.raises(
+        ValueError, match=r"`TrainConfig\.schedule` must be one of constant, cosine"
+    ):
         TrainConfig.from_dict({"schedule": "authors"})
 
 

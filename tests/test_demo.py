@@ -11,7 +11,7 @@ from PIL import Image
 
 from mrnn_tf import schema
 from mrnn_tf.data import demo
-from mrnn_tf.data.demo import captions, draw, places, scene
+from mrnn_tf.data.demo import captions, draw, scene
 
 IMAGES = 1500
 
@@ -248,7 +248,9 @@ def test_every_pose_is_drawn(kind):
     """Each kind in each action and colour covers a good part of a place where it may be."""
     for action in set(scene.KINDS[kind].actions):
         place = "lake" if scene.ZONES.get(action) == scene.WATER else "park"
-        empty = np.asarray(places.paint(place, "sunny", np.random.default_rng(0)).reduce(2), int)
+        empty = np.asarray(
+            draw.paint_place(place, "sunny", np.random.default_rng(0)).reduce(2), int
+        )
         pictures = []
         for colour in scene.KINDS[kind].colours:
             facts = scene.Scene(place, "sunny", scene.Thing(kind, colour, "medium", action))

@@ -68,7 +68,7 @@ def test_a_run_of_an_earlier_version_is_read(tiny_job, tmp_path):
     assert run.Run.load(str(old)).config == run.Run.load(tiny_job).config
     content["train"]["label_smoothing"] = 0.1
     (old / "config.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=r"`TrainConfig\.label_smoothing` is 0\.1, but it was rem"):
+    with pytest.raises(ValueError, match=r"`TrainConfig\.label_smoothing` was removed"):
         run.Run.load(str(old))
 
 

@@ -2,8 +2,8 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 from tensorboard.plugins import projector
@@ -83,14 +83,11 @@ class Board:
             file=sys.stderr,
         )
 
-    @contextlib.contextmanager
-    def profile(self, on: bool) -> Iterator[None]:
+    def profile(self, on: bool) -> contextlib.AbstractContextManager:
         """A window of TensorFlow's profiler around one loop."""
         if on and self._active:
-            with tf.profiler.experimental.Profile(self._directory):
-                yield
-        else:
-            yield
+            return tf.profiler.experimental.Profile(self._directory)
+        return contextlib.nullcontext()
 
     def end(self, perplexity: float) -> list[tuple[str, str]]:
         """After the last step: word vectors and the score; returns captions of the samples."""
@@ -143,12 +140,10 @@ def _write_scalars(writer: tf.summary.SummaryWriter, step: int, values: dict[str
 
 def _write_projector(directory: str, network: Network, vocabulary: Vocabulary) -> None:
     """Embedding layer II of every word, with the words as labels."""
-    with tf.io.gfile.GFile(tf.io.gfile.join(directory, "words.tsv"), "w") as file:
-        file.write("".join(f"{word}\n" for word in vocabulary.words))
+    vocabulary.save(tf.io.gfile.join(directory, "words.tsv"))
     vectors = network.model.word_vectors().numpy()
     with tf.io.gfile.GFile(tf.io.gfile.join(directory, "vectors.tsv"), "w") as file:
-        for vector in vectors:
-            file.write("\t".join(f"{value:.5g}" for value in vector) + "\n")
+        np.savetxt(file, vectors, "%.5g", delimiter="\t")
     config = projector.ProjectorConfig()
     config.embeddings.add(
         tensor_name="word embedding II",

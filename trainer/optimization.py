@@ -31,9 +31,4 @@ class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
         return self.peak * warmup * course
 
     def get_config(self):
-        return {
-            "kind": self.kind,
-            "peak": self.peak,
-            "warmup_steps": self.warmup_steps,
-            "steps": self.steps,
-        }
+        return {name: getattr(self, name) for name in ("kind", "peak", "warmup_steps", "steps")}

@@ -42,9 +42,7 @@ class PrepareOptions(Config):
     """Which dataset is read, what makes its features, and where the records go."""
 
     dataset: str = field(REQUIRED, "format of the source", choices=tuple(sorted(readers.READERS)))
-    source: str | None = field(
-        None, "folder with the dataset's files; where `demo` is drawn if it is not there yet"
-    )
+    source: str | None = field(None, "folder with the dataset's files, or where to draw the demo")
     output: str = field(REQUIRED, "folder for the records")
     encoder: str | None = field(
         None, f"image encoder: {', '.join(encoders.NAMES)}; default {encoders.NAMES[0]!r}"
@@ -54,9 +52,7 @@ class PrepareOptions(Config):
     features: str | None = field(None, "precomputed features, .npy or .npz")
     names: str | None = field(None, "text file with the image of each row of `features`")
     encoder_name: str | None = field(None, "what made `features`; by default the file's name")
-    store: str = field(
-        schema.FEATURES, "what to store", choices=(schema.FEATURES, schema.IMAGES, "both")
-    )
+    store: str = field("features", "what to store", choices=("features", "images", "both"))
     min_count: int = field(5, "rarer training words become <unk>", at_least=1)
     images_per_shard: int = field(250, "images in a shard", at_least=1)
     seed: int = field(0, "seed of the training images' order and of random splits")
@@ -197,15 +193,17 @@ def _with_features(
     listing: list[CaptionedImage], table: FeatureTable, problems: Problems, options: PrepareOptions
 ) -> list[CaptionedImage]:
     """The images that have features; the others are problems."""
-    present = [image for image in listing if table.row(image.image_id) is not None]
+    present = []
+    for image in listing:
+        if table.row(image.image_id) is not None:
+            present.append(image)
+        else:
+            problems.add("image without features", image.image_id)
     if not present:
         raise UserError(
             f"`names` {options.names} names no image of `source` {options.source}: "
             f"the dataset's first is {listing[0].image_id}."
         )
-    for image in listing:
-        if table.row(image.image_id) is None:
-            problems.add("image without features", image.image_id)
     return present
 
 
@@ -222,16 +220,9 @@ def _fingerprint(
     table: FeatureTable | None,
     options: PrepareOptions,
 ) -> str:
-    settings = [
-        options.dataset,
-        description["identity"],
-        table and table.fingerprint(),
-        options.stores,
-        options.min_count,
-        options.images_per_shard,
-        options.seed,
-        mrnn_tf.__version__,
-    ]
+    features = (description["identity"], table and table.fingerprint(), options.stores)
+    numbers = (options.min_count, options.images_per_shard, options.seed)
+    settings = [options.dataset, *features, *numbers, mrnn_tf.__version__]
     digest = hashlib.sha256(json.dumps(settings).encode())
     for image in listing:
         digest.update(json.dumps([image.image_id, image.split, image.captions]).encode())

@@ -44,9 +44,7 @@ class TaskOptions(train.TrainOptions):
 
     preset: str = field("paper", "settings to begin with", choices=tuple(sorted(PRESETS)))
     export: bool = field(False, "export the best weights as a SavedModel at the end")
-    model_dir: str | None = field(
-        None, "default: $AIP_MODEL_DIR, or model/<step> in the run directory"
-    )
+    model_dir: str | None = field(None, "default: $AIP_MODEL_DIR, or JOB_DIR/model/<step>")
     require_gpu: bool = field(False, "fail where there is no GPU")
 
 

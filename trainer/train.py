@@ -48,15 +48,9 @@ class TrainOptions(Config):
 
     data: str = field(REQUIRED, "records made by trainer.prepare")
     job_dir: str = field(REQUIRED, "the run directory")
-    checkpoint_dir: str | None = field(
-        None, "default: $AIP_CHECKPOINT_DIR, or checkpoints/ in the run directory"
-    )
-    tensorboard_dir: str | None = field(
-        None, "default: $AIP_TENSORBOARD_LOG_DIR, or logs/ in the run directory"
-    )
-    encoder_weights: str | None = field(
-        None, "file with the weights that `finetune_encoder` begins with, or `export` attaches"
-    )
+    checkpoint_dir: str | None = field(None, "default: $AIP_CHECKPOINT_DIR, or JOB_DIR/checkpoints")
+    tensorboard_dir: str | None = field(None, "default: $AIP_TENSORBOARD_LOG_DIR, or JOB_DIR/logs")
+    encoder_weights: str | None = field(None, "weights file, for --finetune_encoder or --export")
     profile_step: int | None = field(None, "profile the loop with this step")
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
@@ -87,9 +81,7 @@ class Progress(tf.Module):
         super().__init__(name="progress")
         self.step = step
         self.best_perplexity = tf.Variable(math.inf, dtype=tf.float64)
-        self.best_without_unknown = tf.Variable(math.inf, dtype=tf.float64)
         self.best_cider = tf.Variable(0.0, dtype=tf.float64)
-        self.best_step = tf.Variable(0, dtype=tf.int64)
         self.worse_evaluations = tf.Variable(0, dtype=tf.int64)
 
     def note(self, measured: dict[str, float]) -> bool:
@@ -104,8 +96,6 @@ class Progress(tf.Module):
         if better:
             self.best_perplexity.assign(measured["perplexity"])
             self.best_cider.assign(cider)
-            self.best_without_unknown.assign(measured["perplexity_without_unknown"])
-            self.best_step.assign(self.step)
             self.worse_evaluations.assign(0)
             return True
         self.worse_evaluations.assign_add(1)
@@ -190,11 +180,8 @@ def train(
             begin_with(network, run_config, vocabulary)
     if options.is_chief and not resumed:
         logging.info(
-            "%s parameters, %s captions, %d steps of %d captions",
-            f"{network.model.parameter_count:,}",
-            f"{captions:,}",
-            steps,
-            config.batch_size,
+            f"{network.model.parameter_count:,} parameters, {captions:,} captions, "
+            f"{steps} steps of {config.batch_size} captions"
         )
     if options.is_chief:
         claim(options, run_config, vocabulary)  # nothing can be refused any more
@@ -290,12 +277,8 @@ def objective_and_batches(
 ) -> tuple[Likelihood | ExpectedCider, tf.data.Dataset]:
     """What the run makes smaller, and the batches that it does so with."""
     config = options.train
-    share = {
-        "seed": config.seed,
-        "workers": options.workers,
-        "worker": options.worker,
-        "deterministic": config.deterministic,
-    }
+    share = {"seed": config.seed, "deterministic": config.deterministic}
+    share |= {"workers": options.workers, "worker": options.worker}
     if config.objective == "cider":
         corpus = pipeline.captions(source.directory, source.split)
         objective = ExpectedCider(corpus, source.vocabulary, config.candidates)

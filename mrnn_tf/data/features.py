@@ -2,6 +2,7 @@
 
 import hashlib
 import zipfile
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -51,20 +52,24 @@ class FeatureTable:
     def fingerprint(self) -> str:
         """A digest of names and values."""
         digest = hashlib.sha256("\n".join(self._rows).encode())
-        for start in range(0, len(self.array), _ROWS_AT_ONCE):
-            digest.update(np.ascontiguousarray(self.array[start : start + _ROWS_AT_ONCE]))
+        for _, rows in self._parts():
+            digest.update(np.ascontiguousarray(rows))
         return digest.hexdigest()
 
     def check_finite(self) -> None:
         """Raises for the first row that holds NaN or infinity."""
-        for start in range(0, len(self.array), _ROWS_AT_ONCE):
-            bad = ~np.isfinite(self.array[start : start + _ROWS_AT_ONCE]).all(axis=1)
+        for start, rows in self._parts():
+            bad = ~np.isfinite(rows).all(axis=1)
             if bad.any():
                 row = start + int(bad.argmax())
-                name = next(n for n, r in self._rows.items() if r == row)
+                name = list(self._rows)[row]
                 raise UserError(
                     f"`features` {self.path} holds NaN or infinity in row {row} ({name})."
                 )
+
+    def _parts(self) -> Iterator[tuple[int, np.ndarray]]:
+        for start in range(0, len(self.array), _ROWS_AT_ONCE):
+            yield start, self.array[start : start + _ROWS_AT_ONCE]
 
 
 def _open(path: str) -> tuple[np.ndarray, np.ndarray | None]:

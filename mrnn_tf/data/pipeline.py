@@ -7,6 +7,7 @@ features stand once per caption, never per word. With images instead of features
 """
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Iterator
 
 import tensorflow as tf
@@ -68,12 +69,10 @@ def training_batches(
     sees the same global batch whatever the number of workers.
     """
     deterministic = deterministic or workers > 1  # or the workers' batches would differ
-    captions = _endless(
-        source,
-        lambda paths: _captions(paths, source, deterministic, max_words),
-        seed,
-        shuffle_buffer,
+    read = functools.partial(
+        _captions, source=source, deterministic=deterministic, max_words=max_words
     )
+    captions = _endless(source, read, seed, shuffle_buffer)
     batches = _bucketed(captions, batch_size, drop_remainder=True)
     return _rows_of_worker(batches, batch_size, workers, worker, deterministic)
 
@@ -99,8 +98,12 @@ def training_images(
         image = _image_part(serialized, source, info)
         return {**image, schema.CAPTIONS: image[schema.CAPTIONS].to_tensor()}
 
-    stored = _endless(source, lambda paths: _records(paths, deterministic), seed, shuffle_buffer)
-    batches = stored.batch(batch_size, drop_remainder=True).map(dense, tf.data.AUTOTUNE)
+    read = functools.partial(_records, deterministic=deterministic)
+    batches = (
+        _endless(source, read, seed, shuffle_buffer)
+        .batch(batch_size, drop_remainder=True)
+        .map(dense, tf.data.AUTOTUNE)
+    )
     return _rows_of_worker(batches, batch_size, workers, worker, deterministic)
 
 
@@ -165,12 +168,7 @@ def _captioned_shards(source: Source) -> list[str]:
     return paths
 
 
-def _endless(
-    source: Source,
-    read: Callable[[tf.Tensor], tf.data.Dataset],
-    seed: int,
-    shuffle_buffer: int,
-) -> tf.data.Dataset:
+def _endless(source: Source, read: Callable, seed: int, shuffle_buffer: int) -> tf.data.Dataset:
     """What `read` makes of the paths of the shards, shuffled anew in every epoch."""
     paths = tf.constant(_captioned_shards(source))
 

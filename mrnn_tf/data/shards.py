@@ -88,24 +88,16 @@ def write_shard(
         tf.io.TFRecordWriter(partial) as writer,
     ):
         for batch in _batches(_read_manifest(shard.manifest)):
-            rows, encoded, pixels = [], [], []
-            for row, image in zip(
-                batch, pool.map(lambda row: _load(row, stores, encoder), batch), strict=True
-            ):
-                if isinstance(image, str):
-                    skipped.append((image, row["id"]))
-                else:
-                    rows.append(row)
-                    encoded.append(image[0])
-                    pixels.append(image[1])
-            features = _features(rows, pixels, encoder, table)
-            for row, image, vector in zip(rows, encoded, features, strict=True):
-                writer.write(records.serialize(row["id"], row["captions"], vector, image))
+            loaded = list(pool.map(lambda row: (row, *_load(row, stores, encoder)), batch))
+            skipped += [(problem, row["id"]) for row, problem, *_ in loaded if problem]
+            whole = [(row, *image) for row, problem, *image in loaded if not problem]
+            features = _features(whole, encoder, table)
+            for (row, encoded, _), vector in zip(whole, features, strict=True):
+                writer.write(records.serialize(row["id"], row["captions"], vector, encoded))
                 captions += len(row["captions"])
-            written += len(rows)
+            written += len(whole)
     tf.io.gfile.rename(partial, shard.output, overwrite=True)
-    report = {"images": written, "captions": captions, "skipped": skipped}
-    files.write_json(shard.report, report)
+    files.write_json(shard.report, {"images": written, "captions": captions, "skipped": skipped})
 
 
 def collect(
@@ -151,33 +143,33 @@ class ShardProgress:
         return self._images
 
 
-def _load(row: dict, stores: Sequence[str], encoder: Encoder | None):
-    """Bytes to store and pixels to encode of one image, or the kind of its problem."""
+def _load(row: dict, stores: Sequence[str], encoder: Encoder | None) -> tuple:
+    """The kind of an image's problem or `None`, the bytes to store, the pixels to encode."""
     if encoder is None and schema.IMAGES not in stores:
-        return None, None
+        return None, None, None
     try:
         with tf.io.gfile.GFile(row["path"], "rb") as file:
             encoded = file.read()
-    except tf.errors.NotFoundError:
-        return MISSING_IMAGE
-    except (tf.errors.FailedPreconditionError, tf.errors.PermissionDeniedError):
-        return UNREADABLE_IMAGE
-    try:
         image = images.decode(encoded)
+    except tf.errors.NotFoundError:
+        return MISSING_IMAGE, None, None
+    except (tf.errors.FailedPreconditionError, tf.errors.PermissionDeniedError):
+        return UNREADABLE_IMAGE, None, None
     except tf.errors.InvalidArgumentError:
-        return BROKEN_IMAGE
+        return BROKEN_IMAGE, None, None
     pixels = encoder.prepare(image) if encoder else None
-    return encoded if schema.IMAGES in stores else None, pixels
+    return None, encoded if schema.IMAGES in stores else None, pixels
 
 
 def _features(
-    rows: Sequence[dict], pixels: Sequence, encoder: Encoder | None, table: FeatureTable | None
-) -> list:
-    if encoder and rows:
-        return list(encoder.encode(tf.stack(pixels)).numpy())
+    whole: Sequence[tuple], encoder: Encoder | None, table: FeatureTable | None
+) -> Sequence[np.ndarray | None]:
+    """The features of images as `write_shard` has them: row, encoded, pixels."""
+    if encoder and whole:
+        return encoder.encode(tf.stack([pixels for *_, pixels in whole])).numpy()
     if table:
-        return list(np.asarray(table.array[[row["row"] for row in rows]], np.float32))
-    return [None] * len(rows)
+        return np.asarray(table.array[[row["row"] for row, *_ in whole]], np.float32)
+    return [None] * len(whole)
 
 
 def _read_manifest(path: str) -> Iterator[dict]:
