@@ -36,10 +36,7 @@ TABLES = {
 COLUMNS = {
     "perplexity": "perplexity",
     "perplexity_without_unknown": "without `<unk>`",
-    "bleu_1": "BLEU-1",
-    "bleu_2": "BLEU-2",
-    "bleu_3": "BLEU-3",
-    "bleu_4": "BLEU-4",
+    **{f"bleu_{n}": f"BLEU-{n}" for n in (1, 2, 3, 4)},
     "cider": "CIDEr",
 }
 

@@ -94,8 +94,8 @@ def prepare(options: PrepareOptions) -> records.DatasetInfo:
     # What there is.
     problems = Problems()
     source = options.source or tf.io.gfile.join(options.work, "source")
+    _refuse_other(options, source)
     if options.dataset == "demo":
-        _refuse_to_draw(options, source)
         logging.info("Drawing the demo in %s", source)
         demo.write(source, options.seed)
     listing = readers.read_dataset(options.dataset, source, problems, options.seed)
@@ -128,14 +128,8 @@ def prepare(options: PrepareOptions) -> records.DatasetInfo:
     plan = shards.plan(
         listing, options.output, options.work, options.images_per_shard, options.seed, table
     )
-    batch.run(
-        plan,
-        WriteShard(options.stores, encoder_spec, table_spec),
-        beam_options,
-        done=shards.ShardProgress(plan),
-        total=len(listing),
-        unit="images",
-    )
+    work = WriteShard(options.stores, encoder_spec, table_spec)
+    batch.run(plan, work, beam_options, shards.ShardProgress(plan), len(listing), "images")
     splits, skipped = shards.collect(plan)
     for kind, name in skipped:
         problems.add(kind, name)
@@ -229,8 +223,23 @@ def _fingerprint(
     return digest.hexdigest()[:16]
 
 
+def _refuse_other(options: PrepareOptions, source: str) -> None:
+    """Refuses a folder that holds something else, before anything is read or drawn."""
+    output, request = options.output, tf.io.gfile.join(options.work, _REQUEST)
+    is_drawn = options.dataset == "demo" and not options.source
+    names = tf.io.gfile.listdir(output) if tf.io.gfile.isdir(output) else []
+    names = {name.rstrip("/") for name in names}
+    if names - {_WORK} and not names & {_WORK, schema.DATASET_FILE}:
+        raise UserError(f"`output` {output} holds other files: choose a new or empty folder.")
+    if schema.DATASET_FILE in names:
+        if records.DatasetInfo.load(output).dataset != options.dataset:
+            raise UserError(_OTHER_DATASET.format(output))
+    elif is_drawn and not tf.io.gfile.exists(source) and tf.io.gfile.exists(request):
+        raise UserError(_PART_OF_OTHER.format(output))  # a demo is drawn before its request
+
+
 def _is_finished(options: PrepareOptions, fingerprint: str) -> bool:
-    """Claims the output folder; refuses one that holds anything but this very dataset."""
+    """Claims the output folder; refuses one that holds another dataset, or a part of one."""
     output, work = options.output, options.work
     request = tf.io.gfile.join(work, _REQUEST)
     if tf.io.gfile.exists(tf.io.gfile.join(output, schema.DATASET_FILE)):
@@ -245,30 +254,9 @@ def _is_finished(options: PrepareOptions, fingerprint: str) -> bool:
                 logging.info("Finishing the dataset that %s holds in part.", output)
                 return False
         raise UserError(_PART_OF_OTHER.format(output))
-    _refuse_foreign(output)
     tf.io.gfile.makedirs(work)
     files.write_whole(request, fingerprint)
     return False
-
-
-def _refuse_to_draw(options: PrepareOptions, source: str) -> None:
-    """Refuses a folder of another dataset before the demo is drawn, which takes a while."""
-    output, request = options.output, tf.io.gfile.join(options.work, _REQUEST)
-    _refuse_foreign(output)
-    if tf.io.gfile.exists(tf.io.gfile.join(output, schema.DATASET_FILE)):
-        if records.DatasetInfo.load(output).dataset != "demo":
-            raise UserError(_OTHER_DATASET.format(output))
-    elif not options.source and not tf.io.gfile.exists(source) and tf.io.gfile.exists(request):
-        raise UserError(_PART_OF_OTHER.format(output))  # a demo is drawn before its request
-
-
-def _refuse_foreign(output: str) -> None:
-    """Refuses a folder that holds files of which none is a dataset's."""
-    if not tf.io.gfile.isdir(output):
-        return
-    names = {name.rstrip("/") for name in tf.io.gfile.listdir(output)}
-    if names - {_WORK} and not names & {_WORK, schema.DATASET_FILE}:
-        raise UserError(f"`output` {output} holds other files: choose a new or empty folder.")
 
 
 def main(options: PrepareOptions) -> None:

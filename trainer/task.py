@@ -52,7 +52,7 @@ def main(_) -> None:
     """Trains as the flags and the environment say, which is read here and nowhere else."""
     given = program.given_flags(TaskOptions)
     model, training = PRESETS[given.get("preset", TaskOptions.preset)]()
-    cluster, workers, worker = _cluster(json.loads(os.environ.get("TF_CONFIG") or "{}"))
+    workers, worker = _workers(json.loads(os.environ.get("TF_CONFIG") or "{}"))
     environment = {
         "checkpoint_dir": os.environ.get("AIP_CHECKPOINT_DIR"),
         "tensorboard_dir": os.environ.get("AIP_TENSORBOARD_LOG_DIR"),
@@ -67,7 +67,7 @@ def main(_) -> None:
         **{name: value for name, value in environment.items() if name not in given},
     )
     set_up_process(options.train)
-    strategy = choose_strategy(cluster, options.train.jit_compile)
+    strategy = choose_strategy(workers, options.train.jit_compile)
     program.log_devices(options.require_gpu)
     if strategy.num_replicas_in_sync > 1:
         logging.info("%d replicas in %d workers", strategy.num_replicas_in_sync, workers)
@@ -103,14 +103,13 @@ def set_up_process(config: TrainConfig) -> None:
         keras.mixed_precision.set_global_policy("mixed_bfloat16")
 
 
-def choose_strategy(cluster: dict, jit_compile: bool) -> tf.distribute.Strategy:
+def choose_strategy(workers: int, jit_compile: bool) -> tf.distribute.Strategy:
     """All workers of TF_CONFIG, all GPUs of this machine, or the one device."""
-    several = len(cluster.get("worker", [])) + len(cluster.get("chief", [])) > 1
-    if not several and len(tf.config.list_physical_devices("GPU")) < 2:
+    if workers == 1 and len(tf.config.list_physical_devices("GPU")) < 2:
         return tf.distribute.get_strategy()
     if jit_compile:
         raise UserError("`jit_compile` works on one device only.")
-    if several:
+    if workers > 1:
         return tf.distribute.MultiWorkerMirroredStrategy()
     return tf.distribute.MirroredStrategy()
 
@@ -127,12 +126,12 @@ def export_best(options: TaskOptions) -> str:
     return directory
 
 
-def _cluster(tf_config: dict) -> tuple[dict, int, int]:
-    """The cluster of TF_CONFIG, how many workers it has, and which this is; the chief is 0."""
+def _workers(tf_config: dict) -> tuple[int, int]:
+    """How many workers the cluster of TF_CONFIG has, and which this is; the chief is 0."""
     cluster, task = tf_config.get("cluster", {}), tf_config.get("task", {})
     chiefs = len(cluster.get("chief", []))
     worker = int(task.get("index", 0)) + (chiefs if task.get("type") == "worker" else 0)
-    return cluster, max(1, chiefs + len(cluster.get("worker", []))), worker
+    return max(1, chiefs + len(cluster.get("worker", []))), worker
 
 
 if __name__ == "__main__":

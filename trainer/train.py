@@ -354,9 +354,7 @@ def trained_captions(source: pipeline.Source, config: TrainConfig) -> int:
     total = source.info.splits[source.split].captions
     long = pipeline.count_long(source, config.max_words)
     if long:
-        logging.info(
-            "%d of %d captions have over %d words: left out.", long, total, config.max_words
-        )
+        logging.info(f"{long} of {total} captions have over {config.max_words} words: left out.")
     if long == total:
         raise UserError(f"All captions have more than `max_words` {config.max_words} words.")
     return total - long

@@ -68,15 +68,8 @@ class Dropout(keras.layers.Layer):
         super().__init__(**kwargs)
         self.rate = rate
         self.seed = seed
-        self.calls = keras.Variable(
-            "zeros",
-            shape=(),
-            dtype="int64",
-            trainable=False,
-            aggregation="only_first_replica",
-            synchronization="on_read",
-            name="calls",
-        )
+        counter = {"aggregation": "only_first_replica", "synchronization": "on_read"}
+        self.calls = keras.Variable("zeros", (), "int64", trainable=False, name="calls", **counter)
 
     def call(self, inputs, training=False):
         if not training or self.rate == 0.0:

@@ -142,11 +142,8 @@ class MRNN(keras.Model):
         word_ids = keras.Input((None,), dtype="int32", name=schema.WORD_IDS)
         image = self.project_image(features)
         logits = self.logits_from(self.word_part(word_ids, image), image)
-        super().__init__(
-            inputs={schema.FEATURES: features, schema.WORD_IDS: word_ids},
-            outputs=logits,
-            **kwargs,
-        )
+        inputs = {schema.FEATURES: features, schema.WORD_IDS: word_ids}
+        super().__init__(inputs=inputs, outputs=logits, **kwargs)
 
         # === Config ===
         self.config = config

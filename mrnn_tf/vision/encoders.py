@@ -14,10 +14,7 @@ from mrnn_tf.vision.applications import APPLICATIONS, Application
 
 @dataclasses.dataclass(frozen=True)
 class Backbone:
-    """What differs from one encoder to the next, as in `Application`.
-
-    `scaling` names `preprocess` in the identity.
-    """
+    """What differs from one encoder to the next; `scaling` names `preprocess` in the identity."""
 
     load: Callable[[str | None], keras.Model]
     preprocess: Callable[[tf.Tensor], tf.Tensor]
