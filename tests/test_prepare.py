@@ -4,6 +4,7 @@ import dataclasses
 import json
 import os
 import time
+import warnings
 
 import numpy as np
 import programs
@@ -12,7 +13,6 @@ from PIL import Image
 
 from mrnn_tf import schema, text
 from mrnn_tf.data import pipeline, records
-from trainer import prepare as preparation
 
 
 @pytest.fixture
@@ -85,6 +85,10 @@ def test_images_become_features_and_bad_ones_are_reported(prepare, photos, tmp_p
 
 
 def test_python_prepares_by_one_options_object(photos, features, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Beam warns of clouds that it was not installed for
+        from trainer import prepare as preparation
+
     options = preparation.PrepareOptions(
         dataset="jsonl",
         source=photos,

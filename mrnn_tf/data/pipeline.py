@@ -203,7 +203,7 @@ def _captions(
             row, ids, length = (tf.gather(values, short) for values in (row, ids, length))
         return {
             source.stores: tf.gather(image[source.stores], row),
-            schema.WORD_IDS: ids.to_tensor(schema.PAD_ID),
+            schema.IDS: ids.to_tensor(schema.PAD_ID),
             "length": length,
             "bucket": tf.searchsorted(BUCKET_BOUNDARIES, length, "right", tf.int64),
         }
@@ -235,10 +235,9 @@ def _bucketed(dataset: tf.data.Dataset, batch_size: int, drop_remainder: bool) -
     """Batches of captions of similar length, as inputs and targets."""
 
     def inputs_and_targets(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        length = tf.reduce_max(batch.pop("length"))
-        batch.pop("bucket")
-        ids = batch[schema.WORD_IDS][:, : length + 1]
-        return {**batch, schema.WORD_IDS: ids[:, :-1], schema.TARGET_IDS: ids[:, 1:]}
+        image = {k: v for k, v in batch.items() if k in (schema.FEATURES, schema.IMAGES)}
+        ids = batch[schema.IDS][:, : tf.reduce_max(batch["length"]) + 1]
+        return {**image, schema.WORD_IDS: ids[:, :-1], schema.TARGET_IDS: ids[:, 1:]}
 
     return dataset.group_by_window(
         lambda caption: caption["bucket"],
