@@ -39,7 +39,7 @@ def shared() -> tuple[ModelConfig, TrainConfig]:
 
 @_preset
 def best() -> tuple[ModelConfig, TrainConfig]:
-    """A second stage after `paper`: trains the run `--initial_run` on CIDEr-D.
+    """A second stage after `paper`: trains the run `initial_run` on CIDEr-D.
 
     Dropout of the features keeps the network from recognising the training images. Validation on
     Flickr8k with ResNet50 features, mean of three seeds after `paper`: perplexity 17.72; beam 5:
