@@ -21,6 +21,7 @@ setup(
     python_requires=">=3.11",
     packages=find_packages(include=["mrnn_tf*", "trainer*", "export*", "serving*"]),
     package_data={
+        "mrnn_tf": ["data/demo/*.toml"],
         "serving": ["deploy/*.md", "deploy/*.yaml", "deploy/*/*"],
         "trainer": ["report.css"],
     },

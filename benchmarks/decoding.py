@@ -15,6 +15,7 @@ process of its own, its sides in turns; the best round counts.
 - Sentences of 5, 10 and 20 words, and a limit of 200 words instead of 20.
 """
 
+import functools
 import os
 import subprocess
 import sys
@@ -55,7 +56,7 @@ def _one() -> None:
     search = _greedy(model)
     count = np.count_nonzero(search(features))
     kernels = [layer.kernel for layer in _dense_layers(model)] + [model.cell.recurrent_kernel]
-    products = [(np.ones(each.shape[0], np.float32), each.numpy()) for each in kernels]
+    products = [(np.ones(kernel.shape[0], np.float32), kernel.numpy()) for kernel in kernels]
 
     def bare():
         for _ in range(count):
@@ -66,16 +67,15 @@ def _one() -> None:
     print(f"one image, one thread, greedy, {count} words with the end sign")
     for name, seconds in times.items():
         print(f"  {name:26} {1e3 * seconds:8.2f} ms a sentence")
-    print(
-        f"  greedy takes {times['greedy'] / times['products']:.2f} times the products (at most 3)"
-    )
+    ratio = times["greedy"] / times["products"]
+    print(f"  greedy takes {ratio:.2f} times the products (at most 3)")
 
 
 def _batch() -> None:
     model, features = _network(), _features(IMAGES)
     search, theirs = _beam(model), _torch_beam(model)
-    found = search(features)
-    same = np.mean([np.array_equal(a, b) for a, b in zip(found, theirs(features), strict=True)])
+    captions = search(features)
+    same = np.mean([np.array_equal(a, b) for a, b in zip(captions, theirs(features), strict=True)])
     sides = {
         "64 together": lambda: search(features),
         "one by one": lambda: _in_parts(search, features, 1),
@@ -83,7 +83,7 @@ def _batch() -> None:
     for size in (8, 16, 32, 64):
         sides[f"PyTorch, {size} together"] = lambda size=size: _in_parts(theirs, features, size)
     speeds = {name: IMAGES / seconds for name, seconds in _times(sides).items()}
-    lengths = np.count_nonzero(found, axis=1) - 1
+    lengths = np.count_nonzero(captions, axis=1) - 1
     print(f"64 images, beam {WIDTH}, captions of {lengths.min()} to {lengths.max()} words")
     for name, speed in speeds.items():
         print(f"  {name:26} {speed:8.1f} captions/s")
@@ -102,20 +102,14 @@ def _length() -> None:
         lengths[name] = np.count_nonzero(search(features)) / IMAGES
         sides[name] = lambda search=search: search(features)
     times = _times(sides, calls=3)
+    a_word = {name: 1e3 * seconds / lengths[name] for name, seconds in times.items()}
     print("64 images, greedy, all threads")
     for name, seconds in times.items():
-        mean = lengths[name]
-        print(f"  {name:26} {1e3 * seconds:8.2f} ms, {1e3 * seconds / mean:.2f} ms a word")
-    print(
-        "  a word of the longest to one of the shortest: "
-        f"{_a_word(times, lengths, '20 words, limit 20', '5 words, limit 20'):.2f}; "
-        "limit 200 to limit 20: "
-        f"{_a_word(times, lengths, '10 words, limit 200', '10 words, limit 20'):.2f}"
-    )
-
-
-def _a_word(times: dict, lengths: dict, first: str, second: str) -> float:
-    return times[first] / lengths[first] / (times[second] / lengths[second])
+        print(f"  {name:26} {1e3 * seconds:8.2f} ms, {a_word[name]:.2f} ms a word")
+    long = a_word["20 words, limit 20"] / a_word["5 words, limit 20"]
+    unlimited = a_word["10 words, limit 200"] / a_word["10 words, limit 20"]
+    print(f"  a word of the longest to one of the shortest: {long:.2f}; ", end="")
+    print(f"limit 200 to limit 20: {unlimited:.2f}")
 
 
 def _times(sides: dict[str, Callable[[], None]], calls: int = 1) -> dict[str, float]:
@@ -142,12 +136,13 @@ def _network(words: int = WORDS) -> MRNN:
         value = kernel.numpy()
         value[:, 0], value[0, 0] = 0.0, 1.0  # what the unit hears is its own
         kernel.assign(value)
-    for kernel in (model.words_to_multimodal.kernel, model.image_to_multimodal.kernel):
-        value = kernel.numpy()
-        value[:, 0] = 0.0
-        if kernel is model.image_to_multimodal.kernel:
-            value[:2, 0] = 1.0, -words - 0.5  # see `_features`
-        kernel.assign(value)
+    for layer, first in (
+        (model.words_to_multimodal, (0.0, 0.0)),
+        (model.image_to_multimodal, (1.0, -words - 0.5)),  # see `_features`
+    ):
+        value = layer.kernel.numpy()
+        value[:, 0], value[:2, 0] = 0.0, first
+        layer.kernel.assign(value)
     softmax = model.softmax.kernel.numpy()
     softmax *= 2.5 / np.sqrt(len(softmax)) / softmax.std()  # a perplexity of about 17
     softmax[0] = 0.0
@@ -172,20 +167,18 @@ def _dense_layers(model: MRNN) -> list:
 
 
 def _greedy(model: MRNN, max_words: int = MAX_WORDS) -> Search:
-    @tf.function(input_signature=[tf.TensorSpec([None, FEATURES])])
-    def search(features):
-        image = model.project_image(features)
-        return decode.greedy(*decode.begin(model, image), max_words=max_words).ids[:, 0]
-
-    return lambda features: search(tf.constant(features)).numpy()
+    return _compiled(model, functools.partial(decode.greedy, max_words=max_words))
 
 
 def _beam(model: MRNN) -> Search:
+    search = BeamSearch(WIDTH, MAX_WORDS, LENGTH_POWER)
+    return _compiled(model, functools.partial(decode.beam, search=search))
+
+
+def _compiled(model: MRNN, decoder: Callable[..., decode.Decoded]) -> Search:
     @tf.function(input_signature=[tf.TensorSpec([None, FEATURES])])
     def search(features):
-        image = model.project_image(features)
-        search = BeamSearch(WIDTH, MAX_WORDS, LENGTH_POWER)
-        return decode.beam(*decode.begin(model, image), search).ids[:, 0]
+        return decoder(*decode.begin(model, model.project_image(features))).ids[:, 0]
 
     return lambda features: search(tf.constant(features)).numpy()
 
@@ -203,7 +196,7 @@ def _torch_beam(model: MRNN) -> Search:
         return torch.from_numpy(variable.numpy().copy())
 
     embeddings = weight(model.embedding_1.embeddings)
-    embed, to_m, from_r, softmax = (weight(each.kernel) for each in _dense_layers(model))
+    embed, to_m, from_r, softmax = (weight(layer.kernel) for layer in _dense_layers(model))
     bias, image_to_m = weight(model.softmax.bias), weight(model.image_to_multimodal.kernel)
     recurrent = weight(model.cell.recurrent_kernel)
     first, missing = len(schema.RESERVED_WORDS), schema.MISSING_LOG_PROB

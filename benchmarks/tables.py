@@ -16,26 +16,16 @@ from pathlib import Path
 from absl import app, flags
 
 from mrnn_tf import run
+from mrnn_tf.config import CELLS, VARIANTS
 
 # Flags of every row. RUN-NAME stands for the directory of the row NAME with the same seed.
 TABLES = {
     "variants": {
-        name: ["--preset=paper", "--epochs=10", *arguments]
-        for name, arguments in {
-            "mrnn": [],
-            "no_emb_input": ["--variant=no_emb_input"],
-            "one_layer_emb": ["--variant=one_layer_emb"],
-            "emb_one_input": ["--variant=emb_one_input"],
-            "vis_in_rnn": ["--variant=vis_in_rnn"],
-            "vis_in_rnn_both": ["--variant=vis_in_rnn_both"],
-            "vis_in_rnn_both_shared": ["--variant=vis_in_rnn_both_shared"],
-            "mrnn_shared": ["--variant=mrnn_shared"],
-            "rnn_base": ["--variant=rnn_base"],
-            "nic": ["--variant=nic"],
-            "mrnn-elman": ["--cell=elman"],
-            "mrnn-gru": ["--cell=gru"],
-            "mrnn-lstm": ["--cell=lstm"],
-        }.items()
+        name: ["--preset=paper", "--epochs=10", argument]
+        for name, argument in [
+            *((variant, f"--variant={variant}") for variant in VARIANTS),
+            *((f"mrnn-{cell}", f"--cell={cell}") for cell in CELLS if cell != "mrnn"),
+        ]
     },
     "presets": {
         "paper": ["--preset=paper"],
@@ -46,10 +36,7 @@ TABLES = {
 COLUMNS = {
     "perplexity": "perplexity",
     "perplexity_without_unknown": "without `<unk>`",
-    "bleu_1": "BLEU-1",
-    "bleu_2": "BLEU-2",
-    "bleu_3": "BLEU-3",
-    "bleu_4": "BLEU-4",
+    **{f"bleu_{n}": f"BLEU-{n}" for n in (1, 2, 3, 4)},
     "cider": "CIDEr",
 }
 
@@ -71,51 +58,50 @@ def main(_) -> None:
     print("|---|---:|---:|" + "---:|" * len(COLUMNS))
     for name in chosen:
         scores = [_scores(name, seed) for seed in _SEEDS.value]
-        parameters = run.build(
-            run.load_config(str(_place(name, _SEEDS.value[0])))
-        ).model.count_params()
-        means = [sum(each[column] for each in scores) / len(scores) for column in COLUMNS]
+        network = run.build(run.load_config(str(_folder(name, _SEEDS.value[0]))))
+        means = [sum(row[column] for row in scores) / len(scores) for column in COLUMNS]
         values = [f"{m:.2f}" if m > 2 else f"{m:.3f}".lstrip("0") for m in means]
-        print(f"| {name} | {len(scores)} | {parameters:,} | {' | '.join(values)} |", flush=True)
+        cells = [name, str(len(scores)), f"{network.model.parameter_count:,}", *values]
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def _train(name: str, seed: str, arguments: list[str]) -> None:
-    place = _place(name, seed)
-    if (place / "finished").exists():
+    folder = _folder(name, seed)
+    if (folder / "finished").exists():
         return
     arguments = [
-        f"{key}={_place(value[4:], seed) if value.startswith('RUN-') else value}"
+        f"{key}={_folder(value[4:], seed) if value.startswith('RUN-') else value}"
         for key, value in (argument.split("=") for argument in arguments)
     ]
-    _run(place, "trainer.task", f"--job_dir={place}", f"--seed={seed}", *arguments)
-    (place / "finished").touch()
+    _run(folder, "trainer.task", f"--job_dir={folder}", f"--seed={seed}", *arguments)
+    (folder / "finished").touch()
 
 
 def _evaluate(name: str, seed: str) -> None:
-    place = _place(name, seed)
-    if not (place / "report" / "scores.json").exists():
+    folder = _folder(name, seed)
+    if not (folder / "report" / "scores.json").exists():
         # Presets are evaluated with all widths, the many other rows with that of the captions.
         fewer = [] if _TABLE.value == "presets" else ["--widths=", "--n_best=5"]
-        _run(place, "trainer.evaluate", f"--job_dir={place}", "--nometeor", *fewer)
+        _run(folder, "trainer.evaluate", f"--job_dir={folder}", "--nometeor", *fewer)
 
 
-def _run(place: Path, module: str, *arguments: str) -> None:
-    place.mkdir(parents=True, exist_ok=True)
+def _run(folder: Path, module: str, *arguments: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", module, f"--data={_DATA.value}", *arguments]
     print(" ".join(command[1:]), file=sys.stderr, flush=True)
-    with open(place / "log.txt", "a") as log:
+    with open(folder / "log.txt", "a") as log:
         environment = {"TF_CPP_MIN_LOG_LEVEL": "3"} | os.environ
         subprocess.run(command, stdout=log, stderr=log, check=True, env=environment)
 
 
 def _scores(name: str, seed: str) -> dict[str, float]:
     """The row of the report that holds the perplexity too: the chosen beam."""
-    content = (_place(name, seed) / "report" / "scores.json").read_text()
+    content = (_folder(name, seed) / "report" / "scores.json").read_text()
     rows = json.loads(content)["captions"].values()
     return next(row for row in rows if "perplexity" in row)
 
 
-def _place(name: str, seed: str) -> Path:
+def _folder(name: str, seed: str) -> Path:
     return Path(_OUTPUT.value) / f"{name}-{seed}"
 
 

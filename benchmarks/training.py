@@ -37,7 +37,7 @@ def main(_) -> None:
             tried = {int(s): _speed(make(int(s), vocabulary), int(s)) for s in _BATCHES.value}
             best[name] = max(tried, key=tried.get)
         print(f"vocabulary {vocabulary:,}, words per second at the best batch size")
-        speeds = {name: 0.0 for name in sides}
+        speeds = dict.fromkeys(sides, 0.0)
         steps = {name: make(best[name], vocabulary) for name, make in sides.items()}
         for _ in range(_ROUNDS.value):
             for name, size in best.items():
@@ -68,15 +68,11 @@ def _ours(batch_size: int, vocabulary: int) -> Callable[[], None]:
     config = TrainConfig()
     network = run.build(RunConfig(MODEL, config, vocabulary, FEATURES, {}, ""))
     optimizer = optimization.create(config, 1e-3, 1000)
-    [variables] = network.trainable_parts()
-    optimizer.build(variables)
+    optimizer.build(network.model.trainable_variables)
     dataset = tf.data.Dataset.from_tensors(batch).repeat()
-    step = tf.Variable(0, dtype=tf.int64)
-    trainer = Trainer(
-        network, Likelihood(), [optimizer], config, tf.distribute.get_strategy(), 1, step, dataset
-    )
-    few = tf.constant(2)
-    return lambda: trainer.train(few) and None
+    step, strategy = tf.Variable(0, dtype=tf.int64), tf.distribute.get_strategy()
+    trainer = Trainer(network, Likelihood(), [optimizer], config, strategy, 1, step, dataset)
+    return lambda: trainer.train(tf.constant(2)) and None
 
 
 def _products(batch_size: int, vocabulary: int) -> Callable[[], None]:
@@ -108,8 +104,8 @@ def _products(batch_size: int, vocabulary: int) -> Callable[[], None]:
         return [result[0, 0] for result in results]
 
     def step():
-        products()
-        products()
+        for _ in range(2):
+            products()
 
     return step
 

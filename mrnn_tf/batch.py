@@ -73,7 +73,7 @@ def _import_runner(name: str | None) -> None:
         if name is not None:
             create_runner(name)
     except ImportError as error:
-        raise UserError(f"--runner {name} is not installed: {error}") from error
+        raise UserError(f"The runner {name} is not installed: {error}") from error
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import os
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from mrnn_tf.errors import UserError
 
@@ -29,7 +29,7 @@ VARIANTS = (
 CELLS = ("mrnn", "elman", "gru", "lstm")
 ACTIVATIONS = ("relu", "sigmoid", "scaled_tanh")
 OPTIMIZERS = ("adam", "sgd")
-SCHEDULES = ("constant", "cosine", "authors")
+SCHEDULES = ("constant", "cosine")
 OBJECTIVES = ("likelihood", "cider")
 REQUIRED = dataclasses.MISSING
 
@@ -56,6 +56,9 @@ class Config:
     The type of a field is str, int, float, bool, a tuple of one of these, or any of them `| None`.
     """
 
+    # Fields of earlier versions, each with the value that switches it off: `from_dict` drops these.
+    removed: ClassVar[Mapping[str, Any]] = {}
+
     def __post_init__(self):
         for each in dataclasses.fields(self):
             value = getattr(self, each.name)
@@ -70,12 +73,18 @@ class Config:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         names = [each.name for each in dataclasses.fields(cls)]
-        for name in values:
+        kept = {name: value for name, value in values.items() if name not in cls.removed}
+        for name, off in cls.removed.items():
+            if values.get(name, off) != off:
+                raise UserError(
+                    f"`{cls.__name__}.{name}` was removed: it must be {off}; got {values[name]!r}."
+                )
+        for name in kept:
             if name not in names:
                 raise UserError(
                     f"`{cls.__name__}` has no field `{name}`; its fields are {', '.join(names)}."
                 )
-        return cls(**values)
+        return cls(**kept)
 
     def to_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
@@ -134,7 +143,12 @@ class BeamSearch(Config):
 
 @dataclasses.dataclass(frozen=True)
 class ModelConfig(Config):
-    """The network: its wiring and its sizes; the defaults are the paper's."""
+    """The network: its wiring and its sizes.
+
+    The defaults are the paper's, except `feature_norm`: the paper takes the features as they are.
+    """
+
+    removed: ClassVar[Mapping[str, Any]] = {"image_dropout": 0.0}
 
     variant: str = field("mrnn", "wiring of the network", choices=VARIANTS)
     cell: str = field(
@@ -149,9 +163,6 @@ class ModelConfig(Config):
     dropout_embedding: float = field(0.5, "dropout of the words", at_least=0, below=1)
     dropout_recurrent: float = field(0.5, "dropout of the recurrent output", at_least=0, below=1)
     dropout_multimodal: float = field(0.5, "dropout of the multimodal layer", at_least=0, below=1)
-    image_dropout: float = field(
-        0.0, "how often training shows a learned null image instead", at_least=0, below=1
-    )
     feature_norm: float = field(
         5.0, "length that feature vectors are scaled to; 0 leaves them alone", at_least=0.0
     )
@@ -160,6 +171,8 @@ class ModelConfig(Config):
 @dataclasses.dataclass(frozen=True)
 class TrainConfig(Config):
     """How the network is trained."""
+
+    removed: ClassVar[Mapping[str, Any]] = {"label_smoothing": 0.0}
 
     objective: str = field(
         "likelihood",
@@ -177,9 +190,6 @@ class TrainConfig(Config):
     warmup_steps: int = field(100, "steps in which the learning rate rises", at_least=0)
     clip_norm: float = field(10.0, "highest norm of the gradient; 0 clips nothing", at_least=0.0)
     l2: float = field(0.0, "lambda of Eq. 6, the weight of ||theta||^2", at_least=0.0)
-    label_smoothing: float = field(
-        0.0, "share of a target that goes to all words evenly", at_least=0.0, below=1.0
-    )
     max_words: int = field(30, "longer training captions are left out", at_least=1)
     shuffle_buffer: int = field(4096, "captions that are shuffled at once", at_least=1)
     finetune_encoder: bool = field(False, "train the image encoder too, from stored images")

@@ -5,10 +5,11 @@ import hashlib
 import json
 import re
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from mrnn_tf import schema
+from mrnn_tf import files, schema
 from mrnn_tf.config import RunConfig
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
@@ -25,24 +26,25 @@ class Network(tf.Module):
     def __init__(self, model: MRNN, encoder: encoders.Encoder | None = None):
         super().__init__(name="network")
         self.model = model
+        self.encoder = encoder
+        # The name of the encoder's weights in a checkpoint, which takes the shortest one.
         self.encoder_model = encoder.model if encoder else None
-        self._encoder = [encoder]  # a list hides it: its model is tracked already
         self.mean_features = tf.Variable(tf.zeros([model.feature_size]), trainable=False)
 
     @property
-    def encoder(self) -> encoders.Encoder | None:
-        return self._encoder[0]
+    def models(self) -> list[keras.Model]:
+        """The m-RNN, and the encoder's network where the run trains it."""
+        return [self.model, *([self.encoder_model] if self.encoder_model else [])]
 
     def trainable_parts(self) -> list[list]:
-        """The trainable variables of the m-RNN, and of the encoder where the run trains it."""
-        models = [self.model, self.encoder_model] if self.encoder_model else [self.model]
-        return [model.trainable_variables for model in models]
+        """The trainable variables of each of the models."""
+        return [model.trainable_variables for model in self.models]
 
     def features(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
         """The features of a batch: stored, or computed from `pixels` by the run's own encoder."""
         if self.encoder is None:
             return batch[schema.FEATURES]
-        return self.encoder.encode(batch["pixels"])
+        return self.encoder.encode(batch[schema.PIXELS])
 
     def take_mean(self, source: pipeline.Source) -> None:
         """Takes the mean features of a split's images, which stand for "no image" later."""
@@ -58,16 +60,11 @@ class Network(tf.Module):
         return pipeline.with_pixels(pipeline.image_batches(source, batch_size), self.encoder)
 
     def blank(self, images: int | tf.Tensor) -> Image:
-        """What stands for "no image", projected: the learned null image, or the mean one."""
-        if self.model.no_image is not None:
-            return self.model.null_image(images)
+        """What stands for "no image": the projection of the mean features, `images` times."""
         return self.model.project_image(tf.repeat(self.mean_features[tf.newaxis], images, axis=0))
 
     def logits(self, batch: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
-        inputs = {
-            schema.FEATURES: self.features(batch),
-            schema.WORD_IDS: batch[schema.WORD_IDS],
-        }
+        inputs = {schema.FEATURES: self.features(batch), schema.WORD_IDS: batch[schema.WORD_IDS]}
         return self.model(inputs, training=training)
 
 
@@ -98,12 +95,12 @@ class Run:
         vocabulary = Vocabulary.load(tf.io.gfile.join(job_dir, schema.VOCABULARY_FILE))
         directory = checkpoint_dir or tf.io.gfile.join(job_dir, schema.CHECKPOINT_DIR)
         kinds = {"best": ("best", "model"), "latest": ("model",)}[which]
-        found = [path for kind in kinds if (path := latest(directory, kind))]
-        if not found:
+        path = next(filter(None, (latest(directory, kind) for kind in kinds)), None)
+        if path is None:
             raise FileNotFoundError(f"{directory} holds no checkpoint: train the run first.")
         network = build(config, encoder_weights="random")
-        tf.train.Checkpoint(network=network).read(found[0]).expect_partial()
-        return cls(config, vocabulary, network, int(found[0].rsplit("-", 1)[-1]))
+        tf.train.Checkpoint(network=network).read(path).expect_partial()
+        return cls(config, vocabulary, network, int(path.rsplit("-", 1)[-1]))
 
     @classmethod
     def from_saved_model(cls, directory: str) -> "Run":
@@ -115,12 +112,11 @@ class Run:
                 f"{directory} holds no assets/{schema.CONFIG_FILE}: it is no version that "
                 "`python -m export.task` made."
             )
-        with tf.io.gfile.GFile(path) as file:
-            try:
-                facts = json.load(file)
-                config, step = RunConfig.from_dict(facts["run"]), int(facts["step"])
-            except (ValueError, KeyError, TypeError) as error:
-                raise UserError(f"{path} does not describe a run: {error}") from error
+        facts = files.read_json(path, "the configuration of an exported run is wanted")
+        try:
+            config, step = RunConfig.from_dict(facts["run"]), int(facts["step"])
+        except (ValueError, KeyError, TypeError) as error:
+            raise UserError(f"{path} does not describe a run: {error}") from error
         vocabulary = Vocabulary.load(tf.io.gfile.join(assets, schema.VOCABULARY_FILE))
         network = build(config, encoder_weights="random")
         variables = tf.io.gfile.join(directory, "variables", "variables")
@@ -133,25 +129,27 @@ class Run:
     @property
     def fingerprint(self) -> str:
         """What tells this model from another: a hash of its form and weights."""
-        digest = hashlib.sha256(json.dumps(self.config.model.to_dict(), sort_keys=True).encode())
-        models = [self.network.model, self.network.encoder_model]
-        for weight in (weight for model in models if model for weight in model.weights):
-            digest.update(np.ascontiguousarray(weight.numpy()))
+        # The removed fields too, or an index of an earlier version would not know its model.
+        form = {**self.config.model.removed, **self.config.model.to_dict()}
+        digest = hashlib.sha256(json.dumps(form, sort_keys=True).encode())
+        for model in self.network.models:
+            for weight in model.weights:
+                digest.update(np.ascontiguousarray(weight.numpy()))
         return digest.hexdigest()
 
     def source(self, data: str, split: str) -> pipeline.Source:
         """A split of a dataset for this run; refuses the features of another encoder."""
         check_encoder(self.config, data)
-        stores = "images" if self.config.train.finetune_encoder else "features"
+        stores = schema.IMAGES if self.config.train.finetune_encoder else schema.FEATURES
         return pipeline.Source(data, split, self.vocabulary, stores)
 
 
 def _restore_exported(network: Network, path: str) -> None:
     """Takes the weights that an export keeps as one list, those of an encoder last."""
     saved = tf.compat.v1.train.NewCheckpointReader(path)  # `load_checkpoint` knows local files only
-    models = [network.model, *([network.encoder_model] if network.encoder_model else [])]
-    for place, variable in enumerate(each for model in models for each in model.variables):
-        variable.assign(saved.get_tensor(f"weights/{place}/.ATTRIBUTES/VARIABLE_VALUE"))
+    variables = [variable for model in network.models for variable in model.variables]
+    for index, variable in enumerate(variables):
+        variable.assign(saved.get_tensor(f"weights/{index}/.ATTRIBUTES/VARIABLE_VALUE"))
     network.mean_features.assign(saved.get_tensor("mean_features/.ATTRIBUTES/VARIABLE_VALUE"))
 
 
@@ -159,7 +157,7 @@ def check_encoder(config: RunConfig, data: str) -> None:
     """Refuses records whose features the model was not trained on."""
     info = records.DatasetInfo.load(data)
     if config.train.finetune_encoder:
-        if "images" not in info.stores:
+        if schema.IMAGES not in info.stores:
             raise UserError(
                 f"{data} holds features only, but the run trained its own encoder: prepare it with "
                 "--store images or both."
@@ -176,11 +174,11 @@ def load_config(job_dir: str) -> RunConfig | None:
     path = tf.io.gfile.join(job_dir, schema.CONFIG_FILE)
     if not tf.io.gfile.exists(path):
         return None
-    with tf.io.gfile.GFile(path) as file:
-        try:
-            return RunConfig.from_dict(json.load(file))
-        except (ValueError, KeyError, TypeError) as error:
-            raise UserError(f"{path} is not the configuration of a run: {error}") from error
+    content = files.read_json(path, "the configuration of a run is wanted")
+    try:
+        return RunConfig.from_dict(content)
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path} is not the configuration of a run: {error}") from error
 
 
 def latest(directory: str, kind: str) -> str | None:

@@ -39,6 +39,8 @@ PAD_ID, START_ID, END_ID, UNKNOWN_ID = range(4)
 FEATURES = "features"  # float [B, D], the raw output of the encoder
 WORD_IDS = "word_ids"  # int32 [B, T], begins with <s>
 TARGET_IDS = "target_ids"  # int32 [B, T], ends with </s>, padded with <pad>
+IMAGES = "images"  # string [B], encoded
+PIXELS = "pixels"  # float [B, crops, H, W, 3], as the encoder takes them
 
 # Servables, their signatures and the tensors of these.
 MODEL, INDEX = "mrnn", "mrnn_index"

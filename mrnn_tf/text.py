@@ -65,8 +65,8 @@ class Vocabulary(tf.Module):
     def build(cls, captions: Iterable[str], min_count: int = 5) -> "Vocabulary":
         """Words seen at least `min_count` times, most frequent first, ties by the alphabet."""
         counts = collections.Counter()
-        for some in _batches(captions, 10_000):
-            counts.update(tokenize(tf.constant(some)).flat_values.numpy().tolist())
+        for batch in _batches(captions, 10_000):
+            counts.update(tokenize(tf.constant(batch)).flat_values.numpy().tolist())
         kept = [word.decode() for word, count in counts.items() if count >= min_count]
         kept.sort(key=lambda word: (-counts[word.encode()], word))
         return cls(schema.RESERVED_WORDS + tuple(kept))
@@ -97,7 +97,7 @@ class Vocabulary(tf.Module):
         return tf.gather(self._words, ids)
 
     def sentences(self, ids: tf.Tensor) -> tf.Tensor:
-        """Sentences of word ids: int [..., T] -> string [...]; reads up to the end sign."""
+        """Sentences of word ids: int [..., T] -> string [...]; reads up to the end token."""
         ended = tf.cumsum(tf.cast(tf.equal(ids, schema.END_ID), tf.int32), axis=-1) > 0
         silent = ended | tf.equal(ids, schema.START_ID) | tf.equal(ids, schema.PAD_ID)
         words = tf.where(silent, "", tf.strings.join([" ", self.lookup(ids)]))
@@ -106,5 +106,5 @@ class Vocabulary(tf.Module):
 
 def _batches(items: Iterable, size: int) -> Iterable[list]:
     items = iter(items)
-    while some := list(itertools.islice(items, size)):
-        yield some
+    while batch := list(itertools.islice(items, size)):
+        yield batch

@@ -35,13 +35,12 @@ def tiny_job(tiny_data, tmp_path_factory):
     from trainer import train
 
     job_dir = str(tmp_path_factory.mktemp("tiny_job") / "job")
-    train.train(
-        ModelConfig(embedding_1=8, embedding_2=16, recurrent=16, multimodal=24,
-                    dropout_embedding=0.0, dropout_recurrent=0.0, dropout_multimodal=0.0),
-        TrainConfig(epochs=16.0, batch_size=12, learning_rate=0.02, evaluate_epochs=4.0),
-        train.Places(tiny_data, job_dir, job_dir + "/checkpoints", job_dir + "/logs"),
-        tf.distribute.get_strategy(),
-    )  # fmt: skip
+    sizes = {"embedding_1": 8, "embedding_2": 16, "recurrent": 16, "multimodal": 24}
+    still = {"dropout_embedding": 0.0, "dropout_recurrent": 0.0, "dropout_multimodal": 0.0}
+    model = ModelConfig(**sizes, **still)
+    training = TrainConfig(epochs=16.0, batch_size=12, learning_rate=0.02, evaluate_epochs=4.0)
+    options = train.TrainOptions(data=tiny_data, job_dir=job_dir, model=model, train=training)
+    train.train(options)
     return job_dir
 
 

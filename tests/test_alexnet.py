@@ -95,7 +95,7 @@ def test_alexnet_survives_saving(
 
 
 def test_alexnet_needs_its_weights(small_kernels, tmp_path):
-    with pytest.raises(ValueError, match="alexnet comes without weights: give `--encoder_weights"):
+    with pytest.raises(ValueError, match=r"comes without weights: give bvlc_alexnet\.npy"):
         encoders.create("alexnet")
     np.save(tmp_path / "other.npy", random_layers({"conv1": (3, 3, 3, 4)}))
     with pytest.raises(ValueError, match=r"other\.npy does not hold AlexNet: conv1 must be"):

@@ -31,7 +31,7 @@ def test_a_failed_download_names_the_flag(tmp_path):
     network = dataclasses.replace(
         applications.APPLICATIONS["mobilenet_v2"], constructor=constructor
     )
-    with pytest.raises(OSError, match=r"could not be downloaded .*`--encoder_weights`"):
+    with pytest.raises(OSError, match=r"could not be downloaded .*`encoder_weights`"):
         network.load()
 
 

@@ -3,7 +3,7 @@ import json
 
 import pytest
 
-from mrnn_tf.config import ModelConfig
+from mrnn_tf.config import ModelConfig, TrainConfig
 
 
 def test_a_config_goes_through_json_and_back():
@@ -33,6 +33,17 @@ def test_an_unknown_field_is_named_together_with_the_known_ones():
 def test_a_bad_value_is_named_with_what_is_wanted(values, message):
     with pytest.raises(ValueError, match=message):
         ModelConfig.from_dict(values)
+
+
+def test_a_removed_field_is_dropped_where_it_was_off_and_refused_otherwise():
+    assert ModelConfig.from_dict({"image_dropout": 0.0, "multimodal": 64}).multimodal == 64
+    assert TrainConfig.from_dict({"label_smoothing": 0}) == TrainConfig()
+    with pytest.raises(ValueError, match=r"`ModelConfig\.image_dropout` was removed: .* got 0\.1"):
+        ModelConfig.from_dict({"image_dropout": 0.1})
+    with pytest.raises(
+        ValueError, match=r"`TrainConfig\.schedule` must be one of constant, cosine"
+    ):
+        TrainConfig.from_dict({"schedule": "authors"})
 
 
 def test_every_field_says_what_it_means():

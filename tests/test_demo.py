@@ -11,7 +11,7 @@ from PIL import Image
 
 from mrnn_tf import schema
 from mrnn_tf.data import demo
-from mrnn_tf.data.demo import captions, draw, places, scene
+from mrnn_tf.data.demo import captions, draw, scene
 
 IMAGES = 1500
 
@@ -185,11 +185,16 @@ def test_every_kind_and_colour_is_trained_on_by_itself(described):
 def test_captions_are_true(described):
     """No caption names a thing, colour, count or action that its scene does not have."""
     nouns = {
-        kind: {form for forms in captions.NOUNS.get(kind, ((kind, f"{kind}s"),)) for form in forms}
+        kind: {
+            form
+            for forms in captions.WORDS["nouns"].get(kind, ((kind, f"{kind}s"),))
+            for form in forms
+        }
         for kind in scene.KINDS
     }
     colours = {colour for kind in scene.KINDS.values() for colour in kind.colours}
-    phrases = [captions.PLACES, captions.ON_GROUND, captions.ON_WATER, captions.LIGHTS]
+    where = captions.WORDS["where"]
+    phrases = [captions.WORDS["places"], where["ground"], where["water"], captions.WORDS["lights"]]
     settings = sorted({p for table in phrases for row in table.values() for p in row}, key=len)
     for _, facts, pairs in described:
         for _, text in pairs:
@@ -201,8 +206,10 @@ def test_captions_are_true(described):
             assert said & set().union(*nouns.values()) <= there, (facts, text)
             assert said & colours <= {thing.colour for thing in facts.things}, (facts, text)
             assert said & {"two", "three"} <= {captions.COUNTS.get(facts.first.count)}, text
-            verbs = {form for thing in facts.things for form in captions.VERBS[thing.action]}
-            others = {form for forms in captions.VERBS.values() for form in forms} - verbs
+            verbs = {
+                form for thing in facts.things for form in captions.WORDS["verbs"][thing.action]
+            }
+            others = {form for forms in captions.WORDS["verbs"].values() for form in forms} - verbs
             assert not said & others, (facts, text)
 
 
@@ -241,7 +248,9 @@ def test_every_pose_is_drawn(kind):
     """Each kind in each action and colour covers a good part of a place where it may be."""
     for action in set(scene.KINDS[kind].actions):
         place = "lake" if scene.ZONES.get(action) == scene.WATER else "park"
-        empty = np.asarray(places.paint(place, "sunny", np.random.default_rng(0)).reduce(2), int)
+        empty = np.asarray(
+            draw.paint_place(place, "sunny", np.random.default_rng(0)).reduce(2), int
+        )
         pictures = []
         for colour in scene.KINDS[kind].colours:
             facts = scene.Scene(place, "sunny", scene.Thing(kind, colour, "medium", action))

@@ -1,5 +1,6 @@
 import pickle
 
+import keras
 import numpy as np
 import pytest
 import skimage.data
@@ -10,7 +11,12 @@ from mrnn_tf.vision import efficientnet_lite, encoders, pickles
 
 @pytest.fixture(scope="module")
 def classifier():
-    return efficientnet_lite.load_classifier()
+    """The network with its ImageNet classifier: images to logits [B, 1000]."""
+    features = efficientnet_lite.build()
+    logits = keras.layers.Dense(1000, name="fc")(features.output)
+    model = keras.Model(features.input, logits)
+    efficientnet_lite.assign(model, efficientnet_lite.packaged_weights())
+    return model
 
 
 @pytest.mark.parametrize(

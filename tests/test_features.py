@@ -30,11 +30,11 @@ def test_an_archive_may_hold_the_names(files):
 def test_bad_tables_are_refused_in_one_sentence(files):
     folder, array = files
     features, names = str(folder / "f.npy"), str(folder / "n.txt")
-    with pytest.raises(FileNotFoundError, match=r"--features .* does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"`features` .* does not exist"):
         FeatureTable(features + "x", names)
-    with pytest.raises(FileNotFoundError, match=r"--names .* does not exist"):
+    with pytest.raises(FileNotFoundError, match=r"`names` .* does not exist"):
         FeatureTable(features, names + "x")
-    with pytest.raises(ValueError, match="needs --names"):
+    with pytest.raises(ValueError, match="needs `names`"):
         FeatureTable(features)
     (folder / "short.txt").write_text("a.jpg\n")
     with pytest.raises(ValueError, match=r"has 3 rows, but .* has 1 names"):

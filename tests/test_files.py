@@ -42,3 +42,17 @@ def test_a_file_is_written_beside_and_renamed(tmp_path):
     with pytest.raises(ValueError, match="JSON"):
         files.write_json(str(path), float("nan"))
     assert [p.name for p in tmp_path.iterdir()] == ["f.json"]
+
+
+def test_json_is_read_or_refused_with_what_is_wanted(tmp_path):
+    path = tmp_path / "f.json"
+    with pytest.raises(FileNotFoundError, match=r"no file .*f\.json: a list is wanted"):
+        files.read_json(str(path), "a list is wanted")
+    path.write_text(" \n")
+    with pytest.raises(ValueError, match=r"f\.json is empty: a list is wanted"):
+        files.read_json(str(path), "a list is wanted")
+    path.write_text("[1")
+    with pytest.raises(ValueError, match=r"f\.json is not whole JSON .*: a list is wanted"):
+        files.read_json(str(path), "a list is wanted")
+    path.write_text('["\u00e9"]')
+    assert files.read_json(str(path), "a list is wanted") == ["\u00e9"]

@@ -45,21 +45,9 @@ def test_dropout_depends_on_the_seed_and_on_the_call():
     assert (first(ones, training=True) != mask).numpy().any()
 
 
-def test_null_image_replaces_whole_rows_in_training_only():
-    null_image = layers.NullImage(0.3, seed=1)
-    features = np.arange(4000, dtype="float32").reshape(1000, 4) + 10
-    np.testing.assert_array_equal(null_image(features), features)
-    null_image.features.assign(np.arange(4.0))
-    replaced = null_image(features, training=True).numpy()
-    rows = (replaced == np.arange(4.0)).all(axis=1)
-    np.testing.assert_array_equal(replaced[~rows], features[~rows])
-    assert rows.mean() == pytest.approx(0.3, abs=0.05)
-    np.testing.assert_array_equal(null_image.batch(2), [np.arange(4.0)] * 2)
-
-
 @pytest.mark.parametrize(
     "layer",
-    [layers.FeatureNorm(2.0), layers.Bias(), layers.Dropout(0.5, 3), layers.NullImage(0.5, 3)],
+    [layers.FeatureNorm(2.0), layers.Bias(), layers.Dropout(0.5, 3)],
     ids=lambda layer: type(layer).__name__,
 )
 def test_layers_survive_serialization(layer):

@@ -26,14 +26,15 @@ CONFIG = TrainConfig(
 )  # fmt: skip
 
 
-def places(data, folder):
-    return train.Places(data, f"{folder}/job", f"{folder}/job/checkpoints", f"{folder}/job/logs")
-
-
-def go(data, folder, strategy=None, model=MODEL, **changes):
-    config = dataclasses.replace(CONFIG, **changes)
-    strategy = strategy or tf.distribute.get_strategy()
-    return train.train(model, config, places(data, folder), strategy)
+def go(data, folder, strategy=None, model=MODEL, encoder_weights=None, **changes):
+    options = train.TrainOptions(
+        data=data,
+        job_dir=f"{folder}/job",
+        model=model,
+        train=dataclasses.replace(CONFIG, **changes),
+        encoder_weights=encoder_weights,
+    )
+    return train.train(options, strategy)
 
 
 def test_two_mirrored_devices_agree_with_one(tiny_data, tmp_path):
@@ -88,13 +89,7 @@ def test_a_run_on_a_remote_file_system(tiny_data):
     for name in tf.io.gfile.listdir(tiny_data):
         tf.io.gfile.makedirs("ram://run/data")
         tf.io.gfile.copy(f"{tiny_data}/{name}", f"ram://run/data/{name}", overwrite=True)
-    result = train.train(
-        MODEL,
-        dataclasses.replace(CONFIG, epochs=1.0),
-        places("ram://run/data", "ram://run"),
-        tf.distribute.get_strategy(),
-    )
-    assert result.finished
+    assert go("ram://run/data", "ram://run", epochs=1.0).finished
     assert run.Run.load("ram://run/job", "latest").step == 4
 
 
@@ -131,16 +126,8 @@ def photos(tmp_path_factory):
 
 
 def test_the_encoder_is_trained_with_the_model(photos, tiny_data, tmp_path):
-    config = dataclasses.replace(
-        CONFIG, epochs=2.0, batch_size=4, finetune_encoder=True, encoder_learning_rate=1e-3, l2=0.0
-    )
-    result = train.train(
-        MODEL,
-        config,
-        places(photos, tmp_path),
-        tf.distribute.get_strategy(),
-        encoder_weights="random",
-    )
+    changes = {"epochs": 2.0, "batch_size": 4, "encoder_learning_rate": 1e-3, "l2": 0.0}
+    result = go(photos, tmp_path, encoder_weights="random", finetune_encoder=True, **changes)
     assert result.step == 2
     trained = run.Run.load(f"{tmp_path}/job", "latest")
     original = encoders.create("mobilenet_v2", "random").model.trainable_variables
@@ -180,7 +167,7 @@ def test_training_on_cider_goes_on_from_a_run_and_raises_it(tiny_data, tiny_job,
     assert ciders[best.step] == max(ciders.values())
 
     other = dataclasses.replace(model, multimodal=30)
-    with pytest.raises(ValueError, match=r"--initial_run .* model.multimodal is 24 there"):
+    with pytest.raises(ValueError, match=r"`initial_run` .* model.multimodal is 24 there"):
         go(tiny_data, tmp_path / "three", model=other, **changes)
-    with pytest.raises(ValueError, match="--batch_size 18 must be a multiple of 4"):
+    with pytest.raises(ValueError, match="`batch_size` 18 must be a multiple of 4"):
         go(tiny_data, tmp_path / "four", model=model, **(changes | {"batch_size": 18}))

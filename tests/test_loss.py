@@ -61,16 +61,6 @@ def test_a_ragged_last_batch_does_not_change_the_perplexity(logits):
     np.testing.assert_allclose(loss.perplexity(bits, words), whole, rtol=1e-6)
 
 
-def test_label_smoothing_spreads_its_share_over_all_words(logits):
-    every_word = np.mean(
-        [reference_bits(logits, np.where(TARGETS, word, 0)) for word in range(1, WORDS)]
-        + [reference_bits(np.roll(logits, 1, -1), np.where(TARGETS, 1, 0))],  # the word 0
-        axis=0,
-    )
-    expected = 0.9 * reference_bits(logits, TARGETS) + 0.1 * every_word
-    np.testing.assert_allclose(loss.sentence_costs(logits, TARGETS, 0.1)[0], expected, rtol=1e-5)
-
-
 def test_l2_is_the_squared_norm_of_all_trainable_parameters():
     model = MRNN(ModelConfig(embedding_1=3, embedding_2=4, recurrent=4, multimodal=5), 9, 6)
     expected = sum(np.square(each.numpy()).sum() for each in model.trainable_variables)

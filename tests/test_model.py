@@ -5,11 +5,11 @@ import tensorflow as tf
 
 from mrnn_tf import schema
 from mrnn_tf.config import CELLS, ModelConfig
-from mrnn_tf.model import MRNN, VARIANTS, loss
+from mrnn_tf.model import MRNN, WIRINGS, loss
 
 V, D, B, T = 11, 8, 3, 5
 SIZES = {"embedding_1": 4, "embedding_2": 6, "recurrent": 6, "multimodal": 7}
-EVERY_VARIANT_AND_CELL = [(variant, "mrnn") for variant in VARIANTS] + [
+EVERY_VARIANT_AND_CELL = [(variant, "mrnn") for variant in WIRINGS] + [
     (variant, cell) for variant in ("mrnn", "vis_in_rnn_both") for cell in CELLS[1:]
 ]
 
@@ -89,7 +89,7 @@ def test_steps_equal_the_whole_sequence(variant, cell, batch):
     np.testing.assert_allclose(by_steps(*batch.values()), model(batch), atol=1e-5)
 
 
-@pytest.mark.parametrize("variant", [v for v, w in VARIANTS.items() if not w.recurrence_sees_image])
+@pytest.mark.parametrize("variant", [v for v, w in WIRINGS.items() if not w.recurrence_sees_image])
 def test_words_and_images_can_be_computed_apart(variant, batch):
     model = build(variant)
     h = model.word_part(batch[schema.WORD_IDS])
@@ -105,16 +105,16 @@ def test_words_and_images_can_be_computed_apart(variant, batch):
             np.testing.assert_allclose(every_pair[i, j], model(pair)[0], atol=1e-5)
 
 
-@pytest.mark.parametrize("variant", [v for v, w in VARIANTS.items() if w.recurrence_sees_image])
+@pytest.mark.parametrize("variant", [v for v, w in WIRINGS.items() if w.recurrence_sees_image])
 def test_words_that_need_the_image_are_refused_alone(variant, batch):
     with pytest.raises(ValueError, match=f"`{variant}` cannot read words without an image"):
         build(variant).word_part(batch[schema.WORD_IDS])
 
 
 # Keras 3.15 converts its variables in a way that NumPy 2 deprecates.
-@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("variant", WIRINGS)
 def test_save_and_load_give_the_same_model(variant, batch, tmp_path):
-    model = build(variant, image_dropout=0.0 if variant == "rnn_base" else 0.1)
+    model = build(variant)
     model.save(tmp_path / "model.keras")
     loaded = keras.saving.load_model(tmp_path / "model.keras")
     assert type(loaded) is MRNN
@@ -123,7 +123,7 @@ def test_save_and_load_give_the_same_model(variant, batch, tmp_path):
 
 
 def test_a_checkpoint_holds_every_variable(tmp_path):
-    model = build("nic", image_dropout=0.1)
+    model = build("nic")
     model.dropout_recurrent.calls.assign(5)
     other = MRNN(model.config, V, D, seed=1)
     path = tf.train.Checkpoint(model=model).write(str(tmp_path / "checkpoint"))
@@ -142,7 +142,7 @@ def test_the_seed_decides_the_weights_and_the_dropout(batch):
         assert (first != other).any()
 
 
-@pytest.mark.parametrize("place", ["embedding", "recurrent", "multimodal"])
+@pytest.mark.parametrize("place", ["features", "embedding", "recurrent", "multimodal"])
 def test_every_dropout_acts_in_training_alone(place, batch):
     rates = dict.fromkeys(("dropout_embedding", "dropout_recurrent", "dropout_multimodal"), 0.0)
     model = build(**{**rates, f"dropout_{place}": 0.5})
@@ -151,29 +151,20 @@ def test_every_dropout_acts_in_training_alone(place, batch):
     np.testing.assert_array_equal(without(batch, training=True), model(batch))
 
 
-def test_image_dropout_shows_the_null_image(batch):
-    rates = dict.fromkeys(("dropout_embedding", "dropout_recurrent", "dropout_multimodal"), 0.0)
-    model = build(image_dropout=0.5, **rates)
-    h = model.word_part(batch[schema.WORD_IDS])
-    seeing = model(batch).numpy()
-    blind = model.logits_from(h, model.null_image(B)).numpy()
-    seen = set()
-    for _ in range(8):
-        for i, logits in enumerate(model(batch, training=True).numpy()):
-            is_blind = np.allclose(logits, blind[i], atol=1e-5)
-            assert is_blind or np.allclose(logits, seeing[i], atol=1e-5)
-            seen.add(is_blind)
-    assert seen == {True, False}
-
-
-def test_a_model_without_image_dropout_has_no_null_image():
-    with pytest.raises(ValueError, match="`image_dropout` above 0"):
-        build().null_image(2)
+def test_dropped_features_are_projected_once_behind_the_norm(batch):
+    features = batch[schema.FEATURES]
+    model, twin = (build(dropout_features=0.5) for _ in range(2))
+    dropped = twin.dropout_features(twin.feature_norm(features), training=True)
+    expected = twin.image_to_multimodal(dropped)
+    image = model.project_image(features, training=True)
+    np.testing.assert_allclose(image["multimodal"], expected, rtol=1e-5)
+    still = model.project_image(features)["multimodal"]
+    assert (still != expected).numpy().any()
 
 
 def test_only_the_model_without_image_ignores_it(batch):
     other = {**batch, schema.FEATURES: batch[schema.FEATURES][::-1]}
-    for variant in VARIANTS:
+    for variant in WIRINGS:
         model = build(variant)
         changes = (model(batch) != model(other)).numpy().any()
         assert changes == (variant != "rnn_base")
@@ -300,5 +291,3 @@ def test_overfits_twenty_captions():
 def test_sizes_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"`recurrent` must equal `embedding_2`.*got 5 and 6"):
         build(recurrent=5)
-    with pytest.raises(ValueError, match="`image_dropout` must be 0 for the variant `rnn_base`"):
-        build("rnn_base", image_dropout=0.1)

@@ -3,8 +3,8 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from mrnn_tf import run, schema, text
-from mrnn_tf.config import ModelConfig, RunConfig, TrainConfig
+from mrnn_tf import decode, run, schema, text
+from mrnn_tf.config import BeamSearch, ModelConfig, RunConfig, TrainConfig
 from mrnn_tf.metrics.cider import CiderD
 from trainer import objectives
 
@@ -18,10 +18,14 @@ def vocabulary():
 
 @pytest.fixture(scope="module")
 def network(vocabulary):
+    return build(vocabulary)
+
+
+def build(vocabulary, **changes):
     sizes = {"embedding_1": 3, "embedding_2": 4, "recurrent": 4, "multimodal": 5}
     encoder = {"identity": tiny.IDENTITY, "feature_size": tiny.FEATURE_SIZE}
     still = {"dropout_embedding": 0.0, "dropout_recurrent": 0.0, "dropout_multimodal": 0.0}
-    model, size = ModelConfig(**sizes, **still), tiny.FEATURE_SIZE
+    model, size = ModelConfig(**sizes, **still, **changes), tiny.FEATURE_SIZE
     return run.build(RunConfig(model, TrainConfig(), len(vocabulary), size, encoder, "x"))
 
 
@@ -94,6 +98,21 @@ def test_probability_moves_to_captions_that_score_above_the_others(
     assert after[0, 0] > shares[0, 0]
     for variable, value in zip(variables, before, strict=True):
         variable.assign(value)
+
+
+@pytest.mark.parametrize("variant", ["mrnn", "vis_in_rnn_both", "nic"])
+def test_search_and_score_see_the_same_dropped_features(variant, vocabulary, monkeypatch):
+    network, twin = (build(vocabulary, variant=variant, dropout_features=0.5) for _ in range(2))
+    objective = objectives.ExpectedCider(CORPUS, vocabulary, width=3, max_words=4)
+    batch = {schema.FEATURES: features(2), "captions": np.array([["A red dog."], ["A cat"]])}
+    given = np.float32([[1, 2, 4], [3, 1, 0]])
+    monkeypatch.setattr(objective, "_rewards", lambda sentences, references: given)
+    terms = objective.terms(network, batch)
+    image = twin.model.project_image(batch[schema.FEATURES], training=True)
+    n_best = decode.beam(*decode.begin(twin.model, image), BeamSearch(beam=3, max_words=4))
+    shares = tf.nn.softmax(n_best.log_probs)
+    np.testing.assert_allclose(terms.total, np.sum(shares * given), rtol=1e-4)
+    assert int(network.model.dropout_features.calls.value) == 1
 
 
 def log_probs(network, vocabulary, batch, sentences):

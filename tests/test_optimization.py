@@ -13,7 +13,6 @@ def rates(kind, steps, warmup=0):
 def test_courses_of_the_learning_rate():
     assert rates("constant", [0, 50, 99]) == [2.0, 2.0, 2.0]
     np.testing.assert_allclose(rates("cosine", [0, 50, 100]), [2.0, 1.0, 0.0], atol=1e-6)
-    np.testing.assert_allclose(rates("authors", [0, 76, 80, 83]), [2.0, 2.0, 1.7, 2 * 0.85**2])
 
 
 def test_the_warm_up_rises_to_the_peak():

@@ -1,8 +1,10 @@
 """`python -m trainer.prepare` as a user runs it: real images, real Beam, real processes."""
 
+import dataclasses
 import json
 import os
 import time
+import warnings
 
 import numpy as np
 import programs
@@ -82,6 +84,27 @@ def test_images_become_features_and_bad_ones_are_reported(prepare, photos, tmp_p
     assert not (tmp_path / "strict" / "dataset.json").exists()
 
 
+def test_python_prepares_by_one_options_object(photos, features, tmp_path):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Beam warns of clouds that it was not installed for
+        from trainer import prepare as preparation
+
+    options = preparation.PrepareOptions(
+        dataset="jsonl",
+        source=photos,
+        output=tmp_path / "data",
+        features=features[1],
+        names=features[3],
+        images_per_shard=3,
+    )
+    info = preparation.prepare(options)
+    assert info == records.DatasetInfo.load(str(tmp_path / "data"))
+    assert info.splits["train"].images == 6
+    assert preparation.prepare(options) == info  # it is there already
+    with pytest.raises(ValueError, match="`crops` goes with `encoder`, not with `features`"):
+        preparation.prepare(dataclasses.replace(options, crops=10))
+
+
 def test_processes_of_beam_write_the_same_records(prepare, photos, features, tmp_path):
     arguments = ["--dataset", "jsonl", "--source", photos, *features, "--images_per_shard", 3]
     assert prepare(*arguments, "--output", tmp_path / "one").code == 0
@@ -145,6 +168,7 @@ BAD = {
     "rows": ("--source PHOTOS --features PHOTOS/f.npy --names PHOTOS/short.txt", "10 rows, but"),
     "nan": ("--source PHOTOS --features PHOTOS/nan.npy --names PHOTOS/n.txt", "NaN"),
     "names": ("--source PHOTOS --features PHOTOS/f.npy --names PHOTOS/x.txt", "names no image"),
+    "crops": ("--source PHOTOS --crops 5", "--crops must be one of (1, 10); got 5"),
     "lost names": ("--source PHOTOS --names PHOTOS/n.txt", "--names goes with --features"),
     "stray": ("--source PHOTOS my photos", "Unexpected argument my"),
     "output": ("--source PHOTOS --output PHOTOS", "holds other files"),

@@ -7,10 +7,12 @@ import re
 import programs
 import pytest
 import tensorflow as tf
+from absl import flags
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from mrnn_tf.presets import PRESETS
 from mrnn_tf.run import checkpoint_steps
+from trainer import task
 
 TINY = [
     "--preset=demo", "--embedding_1=6", "--embedding_2=8", "--recurrent=8", "--multimodal=10",
@@ -72,6 +74,11 @@ def test_the_best_weights_are_exported_when_asked(tmp_path, tiny_data):
     assert done.code == 0 and (tmp_path / "job" / "model" / str(best) / "saved_model.pb").exists()
 
 
+def test_python_imports_the_program_without_its_flags():
+    assert task.TaskOptions(data="d", job_dir="j").checkpoint_dir == "j/checkpoints"
+    assert "embedding_1" not in flags.FLAGS
+
+
 def test_the_training_step_compiled_by_xla(tmp_path, perplexity):
     short = ["--max_words=3", "--epochs=6"]  # one length of captions: one compilation
     assert math.isfinite(perplexity("--job_dir", tmp_path / "job", "--jit_compile", *short))
@@ -79,9 +86,9 @@ def test_the_training_step_compiled_by_xla(tmp_path, perplexity):
 
 def test_several_workers_cannot_be_compiled(tmp_path, tiny_data):
     cluster = {"worker": ["127.0.0.1:1", "127.0.0.1:2"]}
-    task = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})
+    one = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": 0}})
     arguments = ["--data", tiny_data, "--job_dir", tmp_path / "job", *TINY, "--jit_compile"]
-    done = programs.run(tmp_path, "trainer.task", *arguments, environment={"TF_CONFIG": task})
+    done = programs.run(tmp_path, "trainer.task", *arguments, environment={"TF_CONFIG": one})
     assert done.code == 1
     assert "--jit_compile works on one device only" in done.error
     assert not (tmp_path / "job").exists()

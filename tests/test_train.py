@@ -201,8 +201,8 @@ def test_two_workers_agree_with_one(tiny_data, tmp_path):
 
 BAD = {
     "no data": ("--data nowhere", "nowhere holds no dataset.json"),
-    "sizes": ("--data DATA --recurrent 9", "`recurrent` must equal `embedding_2`"),
-    "range": ("--data DATA --dropout_embedding 2", "`ModelConfig.dropout_embedding` must be"),
+    "sizes": ("--data DATA --recurrent 9", "--recurrent must equal --embedding_2"),
+    "range": ("--data DATA --dropout_embedding 2", "--dropout_embedding must be of type float"),
     "batch": ("--data DATA --max_words 1", "All captions have more than --max_words 1"),
     "objective": ("--data DATA --objective cider", "--objective cider needs --initial_run"),
     "images": ("--data DATA --finetune_encoder", "must hold images"),

@@ -2,8 +2,8 @@
 
 import contextlib
 import sys
-from collections.abc import Iterator
 
+import numpy as np
 import tensorflow as tf
 from absl import logging
 from tensorboard.plugins import projector
@@ -51,7 +51,7 @@ class Board:
         self._decode = tf.function(self._greedy)
         self._bar = tqdm(total=steps, initial=begin, unit=" steps", disable=None)
         batch = next(iter(pipeline.image_batches(samples, _SAMPLES)))
-        self._references = batch.pop("captions")
+        self._references = batch.pop(schema.CAPTIONS)
         [self._samples] = pipeline.with_pixels(tf.data.Dataset.from_tensors(batch), network.encoder)
         if begin == 0:
             self._describe(config)
@@ -83,14 +83,11 @@ class Board:
             file=sys.stderr,
         )
 
-    @contextlib.contextmanager
-    def profile(self, on: bool) -> Iterator[None]:
+    def profile(self, on: bool) -> contextlib.AbstractContextManager:
         """A window of TensorFlow's profiler around one loop."""
         if on and self._active:
-            with tf.profiler.experimental.Profile(self._directory):
-                yield
-        else:
-            yield
+            return tf.profiler.experimental.Profile(self._directory)
+        return contextlib.nullcontext()
 
     def end(self, perplexity: float) -> list[tuple[str, str]]:
         """After the last step: word vectors and the score; returns captions of the samples."""
@@ -119,9 +116,9 @@ class Board:
 
     def _captions(self) -> list[tuple[str, str]]:
         """The sample images by name, with what the model says of them now."""
-        found = self._decode(self._network.features(self._samples))
-        sentences = self._vocabulary.sentences(found.ids[:, 0]).numpy()
-        names = self._samples["ids"].numpy()
+        decoded = self._decode(self._network.features(self._samples))
+        sentences = self._vocabulary.sentences(decoded.ids[:, 0]).numpy()
+        names = self._samples[schema.IDS].numpy()
         return [(n.decode(), s.decode()) for n, s in zip(names, sentences, strict=True)]
 
     def _table(self) -> str:
@@ -143,12 +140,10 @@ def _write_scalars(writer: tf.summary.SummaryWriter, step: int, values: dict[str
 
 def _write_projector(directory: str, network: Network, vocabulary: Vocabulary) -> None:
     """Embedding layer II of every word, with the words as labels."""
-    with tf.io.gfile.GFile(tf.io.gfile.join(directory, "words.tsv"), "w") as file:
-        file.write("".join(f"{word}\n" for word in vocabulary.words))
+    vocabulary.save(tf.io.gfile.join(directory, "words.tsv"))
     vectors = network.model.word_vectors().numpy()
     with tf.io.gfile.GFile(tf.io.gfile.join(directory, "vectors.tsv"), "w") as file:
-        for vector in vectors:
-            file.write("\t".join(f"{value:.5g}" for value in vector) + "\n")
+        np.savetxt(file, vectors, "%.5g", delimiter="\t")
     config = projector.ProjectorConfig()
     config.embeddings.add(
         tensor_name="word embedding II",

@@ -73,7 +73,8 @@ class Checkpoints:
     def _read(self, step: int) -> None:
         path = _path(self._directory, "model", step)
         try:
-            self._state.read(path).assert_existing_objects_matched()
+            # Partial: an earlier version may have saved more.
+            self._state.read(path).assert_existing_objects_matched().expect_partial()
         except (AssertionError, ValueError, tf.errors.InvalidArgumentError) as error:
             raise UserError(f"{path} is the checkpoint of another run: {error}") from error
         self._iterator.read(_path(self._directory, self._own, step)).assert_consumed()

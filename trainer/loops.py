@@ -10,16 +10,22 @@ from mrnn_tf.model import loss
 from trainer.objectives import Terms
 
 
-class Trainer(orbit.StandardTrainer):
-    """Steps of training: the objective over the global batch, its gradient, the update."""
+class Trainer(orbit.AbstractTrainer):
+    """Steps of training: the objective over the global batch, its gradient, the update.
+
+    Not orbit's StandardTrainer, whose iterator is private: here it is part of the checkpoint.
+
+    Attributes:
+        iterator: tf.data.Iterator of this worker.
+    """
 
     def __init__(self, network, objective, optimizers, config, strategy, workers, step, dataset):
-        super().__init__(dataset)
+        super().__init__()
+        self.iterator = iter(dataset)
         self._network, self._objective = network, objective
         self._optimizers, self._config = optimizers, config
         self._strategy, self._step = strategy, step
         self._devices = strategy.num_replicas_in_sync // workers
-        self._train_iter = iter(dataset)
         with strategy.scope():
             self._total, self._count, self._words = (
                 tf.Variable(0.0, dtype=tf.float64) for _ in range(3)
@@ -27,10 +33,7 @@ class Trainer(orbit.StandardTrainer):
             self._norm = tf.Variable(0.0)
             self._failed = tf.Variable(-1, dtype=tf.int64)
         self._replica_step = tf.function(self._cost_and_update, jit_compile=config.jit_compile)
-
-    @property
-    def iterator(self):
-        return self._train_iter
+        self._loop = tf.function(orbit.utils.create_tf_while_loop_fn(self._train_step))
 
     @property
     def failed_step(self) -> int:
@@ -47,16 +50,24 @@ class Trainer(orbit.StandardTrainer):
         )
         return float(self._strategy.experimental_local_results(said)[0]) > 0
 
-    def train_loop_begin(self):
-        self._began = time.monotonic()
+    def train(self, num_steps: tf.Tensor) -> dict[str, float]:
+        """Trains for a number of steps; returns what was measured over them."""
+        began = time.monotonic()
         for sum_ in (self._total, self._count, self._words):
             sum_.assign(0.0)
+        self._loop(self.iterator, num_steps)
+        return {
+            **self._objective.measured(float(self._total.numpy()) / float(self._count.numpy())),
+            "learning_rate": float(self._optimizers[0].learning_rate),
+            "gradient_norm": float(self._norm.numpy()),
+            "words_per_second": float(self._words.numpy()) / (time.monotonic() - began),
+        }
 
-    def train_step(self, iterator):
+    def _train_step(self, iterator):
         batch = next(iterator)
         results = self._strategy.run(self._replica_step, args=(batch,))
         terms, norm = tf.nest.map_structure(
-            lambda each: self._strategy.experimental_local_results(each)[0], results
+            lambda value: self._strategy.experimental_local_results(value)[0], results
         )
         self._total.assign_add(tf.cast(terms.total, tf.float64))
         self._count.assign_add(tf.cast(terms.count, tf.float64))
@@ -65,14 +76,6 @@ class Trainer(orbit.StandardTrainer):
         ok = tf.math.is_finite(terms.cost) & tf.math.is_finite(norm) | (self._failed >= 0)
         self._failed.assign(tf.where(ok, self._failed.read_value(), self._step + 1))
         self._step.assign_add(1)
-
-    def train_loop_end(self):
-        return {
-            **self._objective.measured(float(self._total.numpy()) / float(self._count.numpy())),
-            "learning_rate": float(self._optimizers[0].learning_rate),
-            "gradient_norm": float(self._norm.numpy()),
-            "words_per_second": float(self._words.numpy()) / (time.monotonic() - self._began),
-        }
 
     def _cost_and_update(self, batch):
         replica = tf.distribute.get_replica_context()
@@ -93,7 +96,7 @@ class Trainer(orbit.StandardTrainer):
         gradients = [tf.convert_to_tensor(gradient) for gradient in gradients]
         if replicas > 1:
             gradients = replica.all_reduce(everybody, gradients)
-            terms = Terms(*(replica.all_reduce(everybody, each) for each in terms))
+            terms = Terms(*(replica.all_reduce(everybody, term) for term in terms))
         norm = tf.linalg.global_norm(gradients)
         scale = 1.0
         if self._config.clip_norm:

@@ -34,12 +34,9 @@ class Terms(NamedTuple):
 class Likelihood:
     """The cost of the paper (Eq. 6): bits a word."""
 
-    def __init__(self, label_smoothing: float = 0.0):
-        self._label_smoothing = label_smoothing
-
     def terms(self, network: Network, batch: dict[str, tf.Tensor]) -> Terms:
         logits = network.logits(batch, training=True)
-        bits, words = loss.word_costs(logits, batch[schema.TARGET_IDS], self._label_smoothing)
+        bits, words = loss.word_costs(logits, batch[schema.TARGET_IDS])
         return Terms(bits, words, bits, words)
 
     def measured(self, mean: float) -> dict[str, float]:
@@ -77,10 +74,9 @@ class ExpectedCider:
 
     def terms(self, network: Network, batch: dict[str, tf.Tensor]) -> Terms:
         model = network.model
-        features = model.dropout_features(network.features(batch), training=True)
+        image = model.project_image(network.features(batch), training=True)
         found = decode.beam(
-            *decode.begin(model, model.project_image(features)),
-            BeamSearch(beam=self._width, max_words=self._max_words),
+            *decode.begin(model, image), BeamSearch(beam=self._width, max_words=self._max_words)
         )
         references = text.tokenize(tf.reshape(batch["captions"], [-1]))
         references = tf.strings.reduce_join(references, axis=-1, separator=" ")
@@ -92,12 +88,8 @@ class ExpectedCider:
         ids = tf.reshape(found.ids, [-1, self._max_words + 1])
         ids = ids[:, : tf.reduce_max(tf.math.count_nonzero(ids, axis=1))]
         inputs = tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=schema.START_ID)
-        logits = model(
-            {
-                schema.FEATURES: tf.repeat(features, self._width, axis=0),
-                schema.WORD_IDS: inputs,
-            }
-        )
+        image = {entry: tf.repeat(a, self._width, axis=0) for entry, a in image.items()}
+        logits = model.logits_from(model.word_part(inputs, image), image)
         bits, words = loss.sentence_costs(logits, ids)
         log_probs = tf.reshape(-math.log(2.0) * bits, [-1, self._width])
         log_probs = tf.where(found.log_probs > schema.MISSING_LOG_PROB, log_probs, -1e9)

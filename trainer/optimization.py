@@ -1,5 +1,7 @@
 """Optimizers and learning rates of a run."""
 
+import math
+
 import keras
 from keras import ops
 
@@ -15,11 +17,7 @@ def create(config: TrainConfig, learning_rate: float, steps: int) -> keras.optim
 
 
 class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then one of three courses over the rest of the run.
-
-    `constant` stays. `cosine` falls to zero. `authors` stays for 77 % of the run and then falls by
-    0.85 every 2.6 %, as the authors' released settings do over their 60 epochs.
-    """
+    """Linear warm-up; then `constant` stays, and `cosine` falls to zero at the end of the run."""
 
     def __init__(self, kind: str, peak: float, warmup_steps: int, steps: int):
         self.kind, self.peak, self.warmup_steps, self.steps = kind, peak, warmup_steps, steps
@@ -27,19 +25,10 @@ class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step):
         step = ops.cast(step, "float32")
         warmup = ops.minimum(1.0, (step + 1) / max(self.warmup_steps, 1))
-        share = ops.minimum(step / self.steps, 1.0)
+        course = 1.0
         if self.kind == "cosine":
-            course = 0.5 * (1 + ops.cos(share * 3.141592653589793))
-        elif self.kind == "authors":
-            course = 0.85 ** ops.floor(ops.maximum(share - 0.77, 0.0) / 0.026)
-        else:
-            course = 1.0
+            course = 0.5 * (1 + ops.cos(ops.minimum(step / self.steps, 1.0) * math.pi))
         return self.peak * warmup * course
 
     def get_config(self):
-        return {
-            "kind": self.kind,
-            "peak": self.peak,
-            "warmup_steps": self.warmup_steps,
-            "steps": self.steps,
-        }
+        return {name: getattr(self, name) for name in ("kind", "peak", "warmup_steps", "steps")}

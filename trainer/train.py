@@ -22,7 +22,7 @@ import tensorflow as tf
 from absl import logging
 
 from mrnn_tf import files, run, schema
-from mrnn_tf.config import ModelConfig, RunConfig, TrainConfig
+from mrnn_tf.config import REQUIRED, Config, ModelConfig, RunConfig, TrainConfig, field
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
 from mrnn_tf.text import Vocabulary
@@ -34,16 +34,35 @@ from trainer.loops import Evaluator, Trainer
 from trainer.objectives import ExpectedCider, Likelihood
 
 
-@dataclasses.dataclass(frozen=True)
-class Places:
-    """Where a run reads and writes, and which of the workers this is."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class TrainOptions(Config):
+    """What a run is, where it reads and writes, and which of the workers this is.
 
-    data: str
-    job_dir: str
-    checkpoint_dir: str
-    tensorboard_dir: str
+    `TrainConfig.deterministic` and `TrainConfig.mixed_precision` are settings of the whole process:
+    a caller other than `trainer.task` makes them before, as `trainer.task.set_up_process` does.
+
+    Example:
+
+        train(TrainOptions(data="data/photos", job_dir="runs/first"))
+    """
+
+    data: str = field(REQUIRED, "records made by trainer.prepare")
+    job_dir: str = field(REQUIRED, "the run directory")
+    checkpoint_dir: str | None = field(None, "default: $AIP_CHECKPOINT_DIR, or JOB_DIR/checkpoints")
+    tensorboard_dir: str | None = field(None, "default: $AIP_TENSORBOARD_LOG_DIR, or JOB_DIR/logs")
+    encoder_weights: str | None = field(None, "weights file, for --finetune_encoder or --export")
+    profile_step: int | None = field(None, "profile the loop with this step")
+    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
+    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     workers: int = 1
     worker: int = 0
+
+    def __post_init__(self):
+        super().__post_init__()
+        folders = {"checkpoint_dir": schema.CHECKPOINT_DIR, "tensorboard_dir": schema.LOG_DIR}
+        for name, folder in folders.items():
+            if not getattr(self, name):
+                object.__setattr__(self, name, tf.io.gfile.join(self.job_dir, folder))
 
     @property
     def is_chief(self) -> bool:
@@ -51,8 +70,8 @@ class Places:
 
     @property
     def claimed(self) -> dict[str, str]:
-        """The directories that are one run's alone, by flag; checkpoints may lie elsewhere."""
-        return {"--job_dir": self.job_dir, "--checkpoint_dir": self.checkpoint_dir}
+        """The directories that are one run's alone; checkpoints may lie elsewhere."""
+        return {"job_dir": self.job_dir, "checkpoint_dir": self.checkpoint_dir}
 
 
 class Progress(tf.Module):
@@ -62,9 +81,7 @@ class Progress(tf.Module):
         super().__init__(name="progress")
         self.step = step
         self.best_perplexity = tf.Variable(math.inf, dtype=tf.float64)
-        self.best_without_unknown = tf.Variable(math.inf, dtype=tf.float64)
         self.best_cider = tf.Variable(0.0, dtype=tf.float64)
-        self.best_step = tf.Variable(0, dtype=tf.int64)
         self.worse_evaluations = tf.Variable(0, dtype=tf.int64)
 
     def note(self, measured: dict[str, float]) -> bool:
@@ -79,8 +96,6 @@ class Progress(tf.Module):
         if better:
             self.best_perplexity.assign(measured["perplexity"])
             self.best_cider.assign(cider)
-            self.best_without_unknown.assign(measured["perplexity_without_unknown"])
-            self.best_step.assign(self.step)
             self.worse_evaluations.assign(0)
             return True
         self.worse_evaluations.assign_add(1)
@@ -97,49 +112,39 @@ class Result:
     captions: tuple[tuple[str, str], ...] = ()  # of the sample images, by name
 
 
-class DivergedError(ValueError):
-    """The cost is no number any more."""
+class DivergedError(UserError):
+    """The cost became NaN or infinite."""
 
 
 def train(
-    model: ModelConfig,
-    config: TrainConfig,
-    places: Places,
-    strategy: tf.distribute.Strategy,
+    options: TrainOptions,
+    strategy: tf.distribute.Strategy | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
-    profile_step: int | None = None,
-    encoder_weights: str | None = None,
 ) -> Result:
     """Trains until the planned step, the end of patience, or the request to stop."""
+    config, strategy = options.train, strategy or tf.distribute.get_strategy()
+
     # 1. The data.
-    info = records.DatasetInfo.load(places.data)
-    run_config = plan(model, config, places.data, info)
-    vocabulary = load_vocabulary(places.data, run_config)
-    refuse_other_run(places, run_config)
-    stores = "images" if config.finetune_encoder else "features"
-    source = pipeline.Source(places.data, schema.TRAIN, vocabulary, stores)
+    info = records.DatasetInfo.load(options.data)
+    run_config = plan(options, info)
+    vocabulary = load_vocabulary(options.data, run_config)
+    refuse_other_run(options, run_config)
+    stores = schema.IMAGES if config.finetune_encoder else schema.FEATURES
+    source = pipeline.Source(options.data, schema.TRAIN, vocabulary, stores)
     captions = trained_captions(source, config)
     epoch = math.ceil(captions / config.batch_size)
     steps = max(1, round(config.epochs * epoch))
     due = max(1, round(config.evaluate_epochs * epoch))  # steps between two evaluations
-    if config.objective == "cider" and not config.initial_run:
-        raise UserError("--objective cider needs --initial_run: a trained run to begin with.")
-    replicas = strategy.num_replicas_in_sync
-    together = replicas * (config.candidates if config.objective == "cider" else 1)
-    if config.batch_size % together:
-        raise UserError(
-            f"--batch_size {config.batch_size} must be a multiple of {together}: {replicas} devices"
-            f"{f' by {config.candidates} candidates' if together > replicas else ''}."
-        )
+    check_objective(config, strategy.num_replicas_in_sync)
 
     # 2. The network.
     with strategy.scope():
         step = orbit.utils.create_global_step()
-        network = run.build(run_config, encoder_weights)
+        network = run.build(run_config, options.encoder_weights)
         if network.encoder and network.encoder.identity != info.identity:
             raise UserError(
-                f"--encoder_weights: the encoder would begin as {network.encoder.identity}, but "
-                f"--data was prepared with {info.identity}: give the same weights."
+                f"`encoder_weights`: the encoder would begin as {network.encoder.identity}, but "
+                f"`data` was prepared with {info.identity}: give the same weights."
             )
         rates = [config.learning_rate, config.encoder_learning_rate]
         optimizers = []
@@ -149,16 +154,10 @@ def train(
         progress = Progress(step)
 
     # 3. The input.
-    objective, dataset = objective_and_batches(source, config, places)
+    objective, dataset = objective_and_batches(source, options)
+    dataset = pipeline.with_pixels(dataset, network.encoder)
     trainer = Trainer(
-        network,
-        objective,
-        optimizers,
-        config,
-        strategy,
-        places.workers,
-        step,
-        pipeline.with_pixels(dataset, network.encoder),
+        network, objective, optimizers, config, strategy, options.workers, step, dataset
     )
     evaluator = None
     if schema.VAL in info.splits and info.splits[schema.VAL].captions:
@@ -169,7 +168,7 @@ def train(
     # 4. Resuming.
     state = {"network": network, "optimizers": optimizers, "progress": progress}
     checkpoints = Checkpoints(
-        places.checkpoint_dir, state, trainer.iterator, places.workers, places.worker
+        options.checkpoint_dir, state, trainer.iterator, options.workers, options.worker
     )
     resumed = checkpoints.restore()
     last_good = resumed or "none"
@@ -179,25 +178,22 @@ def train(
         network.take_mean(source)
         if config.initial_run:
             begin_with(network, run_config, vocabulary)
-    if places.is_chief and not resumed:
+    if options.is_chief and not resumed:
         logging.info(
-            "%s parameters, %s captions, %d steps of %d captions",
-            f"{network.model.count_params():,}",
-            f"{captions:,}",
-            steps,
-            config.batch_size,
+            f"{network.model.parameter_count:,} parameters, {captions:,} captions, "
+            f"{steps} steps of {config.batch_size} captions"
         )
-    if places.is_chief:
-        claim(places, run_config, vocabulary)  # nothing can be refused any more
+    if options.is_chief:
+        claim(options, run_config, vocabulary)  # nothing can be refused any more
     board = Board(
-        places.tensorboard_dir,
+        options.tensorboard_dir,
         run_config,
         network,
         vocabulary,
         samples=dataclasses.replace(source, split=schema.VAL) if evaluator else source,
         steps=steps,
         begin=int(step.numpy()),
-        active=places.is_chief,
+        active=options.is_chief,
     )
 
     # 5. The loops.
@@ -209,12 +205,12 @@ def train(
             break
         target = min(now + config.steps_per_loop, steps, (now // due + 1) * due)
         target = min(target, saved + config.checkpoint_steps)
-        with board.profile(profile_step is not None and now <= profile_step < target):
+        with board.profile(options.profile_step in range(now, target)):
             measured = trainer.train(tf.constant(target - now, tf.int32))
         if trainer.failed_step >= 0:
             raise DivergedError(
                 f"The cost was not finite at step {trainer.failed_step}; the last good checkpoint "
-                f"is {last_good}. Lower --learning_rate or --clip_norm."
+                f"is {last_good}. Lower `learning_rate` or `clip_norm`."
             )
         board.training(target, measured)
         if evaluator and (target % due == 0 or target == steps):
@@ -239,23 +235,22 @@ def train(
     return Result(int(step.numpy()), True, best, tuple(board.end(best)))
 
 
-def plan(
-    model: ModelConfig, config: TrainConfig, data: str, info: records.DatasetInfo
-) -> RunConfig:
+def plan(options: TrainOptions, info: records.DatasetInfo) -> RunConfig:
     """The configuration of a run on a dataset; refuses data that cannot be trained on."""
+    model, config, data = options.model, options.train, options.data
     if schema.TRAIN not in info.splits or not info.splits[schema.TRAIN].captions:
-        raise UserError(f"--data {data} holds no training captions.")
+        raise UserError(f"`data` {data} holds no training captions.")
     if config.finetune_encoder:
-        if "images" not in info.stores or "name" not in info.encoder:
+        if schema.IMAGES not in info.stores or "name" not in info.encoder:
             raise UserError(
-                f"--finetune_encoder: --data {data} must hold images and name the encoder to begin "
+                f"`finetune_encoder`: `data` {data} must hold images and name the encoder to begin "
                 "with: prepare it with --store both."
             )
         settings = json.dumps([model.to_dict(), config.to_dict(), info.fingerprint])
         digest = hashlib.sha256(settings.encode()).hexdigest()[:12]
         encoder = {**info.encoder, "identity": f"{run.FINETUNED}:{info.identity}:{digest}"}
-    elif "features" not in info.stores:
-        raise UserError(f"--data {data} holds no features: prepare it with --store features.")
+    elif schema.FEATURES not in info.stores:
+        raise UserError(f"`data` {data} holds no features: prepare it with --store features.")
     else:
         encoder = info.encoder
     return RunConfig(
@@ -263,28 +258,35 @@ def plan(
     )
 
 
+def check_objective(config: TrainConfig, devices: int) -> None:
+    """Refuses an objective that has no run to begin with, or batches that cannot be divided."""
+    divisor, candidates = devices, ""
+    if config.objective == "cider":
+        if not config.initial_run:
+            raise UserError("`objective` cider needs `initial_run`: a trained run to begin with.")
+        divisor, candidates = devices * config.candidates, f" by {config.candidates} candidates"
+    if config.batch_size % divisor:
+        raise UserError(
+            f"`batch_size` {config.batch_size} must be a multiple of {divisor}: {devices} devices"
+            f"{candidates}."
+        )
+
+
 def objective_and_batches(
-    source: pipeline.Source, config: TrainConfig, places: Places
+    source: pipeline.Source, options: TrainOptions
 ) -> tuple[Likelihood | ExpectedCider, tf.data.Dataset]:
     """What the run makes smaller, and the batches that it does so with."""
-    share = {
-        "seed": config.seed,
-        "workers": places.workers,
-        "worker": places.worker,
-        "deterministic": config.deterministic,
-    }
+    config = options.train
+    share = {"seed": config.seed, "deterministic": config.deterministic}
+    share |= {"workers": options.workers, "worker": options.worker}
     if config.objective == "cider":
         corpus = pipeline.captions(source.directory, source.split)
         objective = ExpectedCider(corpus, source.vocabulary, config.candidates)
         images = config.batch_size // config.candidates
         return objective, pipeline.training_images(source, images, **share)
-    return Likelihood(config.label_smoothing), pipeline.training_batches(
-        source,
-        config.batch_size,
-        max_words=config.max_words,
-        shuffle_buffer=config.shuffle_buffer,
-        **share,
-    )
+    lengths = {"max_words": config.max_words, "shuffle_buffer": config.shuffle_buffer}
+    batches = pipeline.training_batches(source, config.batch_size, **lengths, **share)
+    return Likelihood(), batches
 
 
 def begin_with(network: run.Network, config: RunConfig, vocabulary: Vocabulary) -> None:
@@ -301,7 +303,7 @@ def begin_with(network: run.Network, config: RunConfig, vocabulary: Vocabulary) 
     difference = theirs.difference(config)
     if difference or before.vocabulary.words != vocabulary.words:
         raise UserError(
-            f"--initial_run {job_dir} cannot begin this run: "
+            f"`initial_run` {job_dir} cannot begin this run: "
             f"{difference or 'its vocabulary has other words'}."
         )
     for mine, other in zip(network.model.weights, before.network.model.weights, strict=True):
@@ -313,34 +315,36 @@ def load_vocabulary(data: str, config: RunConfig) -> Vocabulary:
     vocabulary = Vocabulary.load(tf.io.gfile.join(data, schema.VOCABULARY_FILE))
     if len(vocabulary) != config.vocabulary_size:
         raise UserError(
-            f"--data {data}: {schema.VOCABULARY_FILE} has {len(vocabulary)} words, but "
+            f"`data` {data}: {schema.VOCABULARY_FILE} has {len(vocabulary)} words, but "
             f"{schema.DATASET_FILE} says {config.vocabulary_size}."
         )
     return vocabulary
 
 
-def refuse_other_run(places: Places, config: RunConfig) -> None:
+def refuse_other_run(options: TrainOptions, config: RunConfig) -> None:
     """Refuses directories that hold a run of another configuration."""
-    for flag, directory in places.claimed.items():
-        there = run.load_config(directory)
-        if there and (difference := there.difference(config)):
-            raise UserError(f"{flag} {directory} holds another run: {difference}. Choose another.")
+    for name, directory in options.claimed.items():
+        present = run.load_config(directory)
+        if present and (difference := present.difference(config)):
+            raise UserError(
+                f"`{name}` {directory} holds another run: {difference}. Choose another."
+            )
 
 
-def claim(places: Places, config: RunConfig, vocabulary: Vocabulary) -> None:
+def claim(options: TrainOptions, config: RunConfig, vocabulary: Vocabulary) -> None:
     """Makes the run's directories its own, unless they are already."""
-    for flag, directory in places.claimed.items():
+    for name, directory in options.claimed.items():
         path = tf.io.gfile.join(directory, schema.CONFIG_FILE)
         if tf.io.gfile.exists(path):
             continue
         try:
             tf.io.gfile.makedirs(directory)
-            if directory == places.job_dir:
+            if directory == options.job_dir:
                 vocabulary.save(tf.io.gfile.join(directory, schema.VOCABULARY_FILE))
             files.write_json(path, config.to_dict())
         except (OSError, tf.errors.OpError) as error:
             reason = getattr(error, "message", None) or error
-            raise UserError(f"{flag} {directory} cannot be written: {reason}") from None
+            raise UserError(f"`{name}` {directory} cannot be written: {reason}") from None
 
 
 def trained_captions(source: pipeline.Source, config: TrainConfig) -> int:
@@ -350,9 +354,7 @@ def trained_captions(source: pipeline.Source, config: TrainConfig) -> int:
     total = source.info.splits[source.split].captions
     long = pipeline.count_long(source, config.max_words)
     if long:
-        logging.info(
-            "%d of %d captions have over %d words: left out.", long, total, config.max_words
-        )
+        logging.info(f"{long} of {total} captions have over {config.max_words} words: left out.")
     if long == total:
-        raise UserError(f"All captions have more than --max_words {config.max_words} words.")
+        raise UserError(f"All captions have more than `max_words` {config.max_words} words.")
     return total - long

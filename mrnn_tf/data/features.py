@@ -2,6 +2,7 @@
 
 import hashlib
 import zipfile
+from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -25,21 +26,21 @@ class FeatureTable:
         self.array, own_names = _open(path)
         if self.array.ndim != 2 or not np.issubdtype(self.array.dtype, np.floating):
             raise UserError(
-                f"--features {path} must be a float array of shape [images, size]; "
+                f"`features` {path} must be a float array of shape [images, size]; "
                 f"received {self.array.dtype} {list(self.array.shape)}."
             )
         if names is None and own_names is None:
-            raise UserError(f"--features {path} needs --names, a file with the image of each row.")
+            raise UserError(f"`features` {path} needs `names`, a file with the image of each row.")
         listed = _read_names(names) if names is not None else [str(n) for n in own_names]
         if len(listed) != len(self.array):
             raise UserError(
-                f"--features {path} has {len(self.array)} rows, but --names "
+                f"`features` {path} has {len(self.array)} rows, but `names` "
                 f"{names or path} has {len(listed)} names: they must be as many."
             )
         self._rows = {name: row for row, name in enumerate(listed)}
         if len(self._rows) != len(listed):
             twice = next(n for i, n in enumerate(listed) if self._rows[n] != i)
-            raise UserError(f"--names {names or path} holds {twice} twice.")
+            raise UserError(f"`names` {names or path} holds {twice} twice.")
 
     @property
     def size(self) -> int:
@@ -51,36 +52,40 @@ class FeatureTable:
     def fingerprint(self) -> str:
         """A digest of names and values."""
         digest = hashlib.sha256("\n".join(self._rows).encode())
-        for start in range(0, len(self.array), _ROWS_AT_ONCE):
-            digest.update(np.ascontiguousarray(self.array[start : start + _ROWS_AT_ONCE]))
+        for _, rows in self._parts():
+            digest.update(np.ascontiguousarray(rows))
         return digest.hexdigest()
 
     def check_finite(self) -> None:
         """Raises for the first row that holds NaN or infinity."""
-        for start in range(0, len(self.array), _ROWS_AT_ONCE):
-            bad = ~np.isfinite(self.array[start : start + _ROWS_AT_ONCE]).all(axis=1)
+        for start, rows in self._parts():
+            bad = ~np.isfinite(rows).all(axis=1)
             if bad.any():
                 row = start + int(bad.argmax())
-                name = next(n for n, r in self._rows.items() if r == row)
+                name = list(self._rows)[row]
                 raise UserError(
-                    f"--features {self.path} holds NaN or infinity in row {row} ({name})."
+                    f"`features` {self.path} holds NaN or infinity in row {row} ({name})."
                 )
+
+    def _parts(self) -> Iterator[tuple[int, np.ndarray]]:
+        for start in range(0, len(self.array), _ROWS_AT_ONCE):
+            yield start, self.array[start : start + _ROWS_AT_ONCE]
 
 
 def _open(path: str) -> tuple[np.ndarray, np.ndarray | None]:
     if not tf.io.gfile.exists(path):
-        raise FileNotFoundError(f"--features {path} does not exist.")
+        raise FileNotFoundError(f"`features` {path} does not exist.")
     try:
         if not path.endswith(".npz"):
             return np.load(path, mmap_mode="r", allow_pickle=False), None
         with np.load(path, allow_pickle=False) as archive:
             arrays = {name: archive[name] for name in archive.files}
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"--features {path} is not a readable NumPy file: {error}") from None
+        raise UserError(f"`features` {path} is not a readable NumPy file: {error}") from None
     names = arrays.pop("names", None)
     if "features" not in arrays and len(arrays) != 1:
         raise UserError(
-            f"--features {path} must hold one array, or one called features; "
+            f"`features` {path} must hold one array, or one called features; "
             f"it holds {', '.join(arrays) or 'none'}."
         )
     return arrays.get("features", next(iter(arrays.values()))), names
@@ -88,6 +93,6 @@ def _open(path: str) -> tuple[np.ndarray, np.ndarray | None]:
 
 def _read_names(path: str) -> list[str]:
     if not tf.io.gfile.exists(path):
-        raise FileNotFoundError(f"--names {path} does not exist.")
+        raise FileNotFoundError(f"`names` {path} does not exist.")
     with tf.io.gfile.GFile(path) as file:
         return [line.strip() for line in file.read().splitlines() if line.strip()]

@@ -7,7 +7,8 @@ features stand once per caption, never per word. With images instead of features
 """
 
 import dataclasses
-from collections.abc import Collection, Iterator
+import functools
+from collections.abc import Callable, Collection, Iterator
 
 import tensorflow as tf
 
@@ -37,13 +38,13 @@ class Source:
     directory: str
     split: str
     vocabulary: Vocabulary
-    stores: str = "features"
+    stores: str = schema.FEATURES
 
     def __post_init__(self):
-        info = self.info
-        if self.stores not in info.stores:
+        stored = self.info.stores
+        if self.stores not in stored:
             raise UserError(
-                f"{self.directory} holds {' and '.join(info.stores)} but no {self.stores}: "
+                f"{self.directory} holds {' and '.join(stored)} but no {self.stores}: "
                 f"prepare it with --store {self.stores} or both."
             )
 
@@ -67,25 +68,13 @@ def training_batches(
     Every worker forms the same batches and keeps its own rows, `worker::workers`, so that training
     sees the same global batch whatever the number of workers.
     """
-    if batch_size % workers:
-        raise UserError(f"batch_size {batch_size} must be a multiple of {workers} workers.")
     deterministic = deterministic or workers > 1  # or the workers' batches would differ
-    info = source.info
-    paths = tf.constant(_captioned_shards(source, info))
-
-    def epoch(number: tf.Tensor) -> tf.data.Dataset:
-        # The orders are functions of seed and epoch: a reshuffling op below `repeat` would not
-        # resume from a checkpoint with the order it had.
-        seeds = tf.stack([tf.constant(seed, tf.int64), number])
-        order = tf.argsort(tf.random.stateless_uniform(tf.shape(paths), seeds))
-        dataset = _captions(tf.gather(paths, order), source, info, deterministic, max_words)
-        chosen = tf.random.stateless_uniform([], seeds, None, None, tf.int64)
-        return dataset.shuffle(shuffle_buffer, seed=chosen, reshuffle_each_iteration=False)
-
-    dataset = _bucketed(tf.data.Dataset.counter().flat_map(epoch), batch_size, drop_remainder=True)
-    if workers > 1:
-        dataset = dataset.map(lambda batch: {k: v[worker::workers] for k, v in batch.items()})
-    return _with_options(dataset.prefetch(tf.data.AUTOTUNE), deterministic)
+    read = functools.partial(
+        _captions, source=source, deterministic=deterministic, max_words=max_words
+    )
+    captions = _endless(source, read, seed, shuffle_buffer)
+    batches = _bucketed(captions, batch_size, drop_remainder=True)
+    return _rows_of_worker(batches, batch_size, workers, worker, deterministic)
 
 
 def training_images(
@@ -102,41 +91,34 @@ def training_images(
     The raw captions [B, C] are padded with the empty text. Workers share batches as for
     `training_batches`.
     """
-    if batch_size % workers:
-        raise UserError(f"batch_size {batch_size} must be a multiple of {workers} workers.")
     deterministic = deterministic or workers > 1
     info = source.info
-    paths = tf.constant(_captioned_shards(source, info))
 
     def dense(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         image = _image_part(serialized, source, info)
-        return {**image, "captions": image["captions"].to_tensor()}
+        return {**image, schema.CAPTIONS: image[schema.CAPTIONS].to_tensor()}
 
-    def epoch(number: tf.Tensor) -> tf.data.Dataset:
-        seeds = tf.stack([tf.constant(seed, tf.int64), number])
-        order = tf.argsort(tf.random.stateless_uniform(tf.shape(paths), seeds))
-        chosen = tf.random.stateless_uniform([], seeds, None, None, tf.int64)
-        serialized = _records(tf.gather(paths, order), deterministic)
-        return serialized.shuffle(shuffle_buffer, seed=chosen, reshuffle_each_iteration=False)
-
-    dataset = tf.data.Dataset.counter().flat_map(epoch).batch(batch_size, drop_remainder=True)
-    dataset = dataset.map(dense, tf.data.AUTOTUNE)
-    if workers > 1:
-        dataset = dataset.map(lambda batch: {k: v[worker::workers] for k, v in batch.items()})
-    return _with_options(dataset.prefetch(tf.data.AUTOTUNE), deterministic)
+    read = functools.partial(_records, deterministic=deterministic)
+    batches = (
+        _endless(source, read, seed, shuffle_buffer)
+        .batch(batch_size, drop_remainder=True)
+        .map(dense, tf.data.AUTOTUNE)
+    )
+    return _rows_of_worker(batches, batch_size, workers, worker, deterministic)
 
 
 def evaluation_batches(source: Source, batch_size: int) -> tf.data.Dataset:
     """Every caption of a split once, whole, in an order that never changes."""
-    dataset = _bucketed(_all_captions(source), batch_size, drop_remainder=False)
-    return _with_options(dataset.prefetch(tf.data.AUTOTUNE), deterministic=True)
+    paths = tf.constant(_captioned_shards(source))
+    dataset = _captions(paths, source, deterministic=True)
+    return _prefetched(_bucketed(dataset, batch_size, drop_remainder=False), deterministic=True)
 
 
 def image_batches(source: Source, batch_size: int) -> tf.data.Dataset:
     """Every image of a split once: `{ids, features or images, captions (ragged, raw)}`."""
     info = source.info
     dataset = tf.data.TFRecordDataset(info.shards(source.directory, source.split)).batch(batch_size)
-    return dataset.map(lambda some: _image_part(some, source, info), tf.data.AUTOTUNE).prefetch(2)
+    return dataset.map(lambda batch: _image_part(batch, source, info), tf.data.AUTOTUNE).prefetch(2)
 
 
 def captions(directory: str, split: str) -> Iterator[list[str]]:
@@ -150,25 +132,26 @@ def captions_by_id(directory: str, split: str) -> Iterator[tuple[str, list[str]]
     dataset = tf.data.TFRecordDataset(info.shards(directory, split)).batch(_RECORDS_AT_ONCE)
     for serialized in dataset:
         parsed = records.parse(serialized, info, stores=())
-        texts = parsed[schema.CAPTION_TEXT].to_list()
-        for image_id, some in zip(parsed[schema.IMAGE_ID].numpy(), texts, strict=True):
-            yield image_id.decode(), [text.decode(errors="replace") for text in some]
+        captions = parsed[schema.CAPTION_TEXT].to_list()
+        for image_id, texts in zip(parsed[schema.IMAGE_ID].numpy(), captions, strict=True):
+            yield image_id.decode(), [text.decode(errors="replace") for text in texts]
 
 
 def pictures(source: Source, wanted: Collection[str]) -> dict[str, bytes]:
     """The encoded images with some ids; none where the records hold no images."""
-    found = {}
-    if wanted and "images" in source.info.stores:
-        for batch in image_batches(dataclasses.replace(source, stores="images"), _RECORDS_AT_ONCE):
-            named = zip(batch["ids"].numpy(), batch["images"].numpy(), strict=True)
-            found |= {name.decode(): data for name, data in named if name.decode() in wanted}
-    return found
+    encoded = {}
+    if wanted and schema.IMAGES in source.info.stores:
+        source = dataclasses.replace(source, stores=schema.IMAGES)
+        for batch in image_batches(source, _RECORDS_AT_ONCE):
+            named = zip(batch[schema.IDS].numpy(), batch[schema.IMAGES].numpy(), strict=True)
+            encoded |= {name.decode(): data for name, data in named if name.decode() in wanted}
+    return encoded
 
 
 def count_long(source: Source, max_words: int) -> int:
     """How many captions training leaves out because they have more than `max_words` words."""
     info = source.info
-    dataset = tf.data.TFRecordDataset(_captioned_shards(source, info)).batch(_RECORDS_AT_ONCE)
+    dataset = tf.data.TFRecordDataset(_captioned_shards(source)).batch(_RECORDS_AT_ONCE)
 
     def count(total: tf.Tensor, serialized: tf.Tensor) -> tf.Tensor:
         captions = records.parse(serialized, info, stores=())[schema.CAPTION_TEXT]
@@ -178,52 +161,55 @@ def count_long(source: Source, max_words: int) -> int:
     return int(dataset.reduce(tf.constant(0, tf.int64), count).numpy())
 
 
-def _captioned_shards(source: Source, info: records.DatasetInfo) -> list[str]:
-    paths = info.shards(source.directory, source.split)
-    if info.splits[source.split].captions == 0:
+def _captioned_shards(source: Source) -> list[str]:
+    paths = source.info.shards(source.directory, source.split)
+    if source.info.splits[source.split].captions == 0:
         raise UserError(f"The split {source.split!r} of {source.directory} holds no captions.")
     return paths
 
 
-def _all_captions(source: Source) -> tf.data.Dataset:
-    info = source.info
-    paths = tf.constant(_captioned_shards(source, info))
-    return _captions(paths, source, info, deterministic=True)
+def _endless(source: Source, read: Callable, seed: int, shuffle_buffer: int) -> tf.data.Dataset:
+    """What `read` makes of the paths of the shards, shuffled anew in every epoch."""
+    paths = tf.constant(_captioned_shards(source))
+
+    def epoch(number: tf.Tensor) -> tf.data.Dataset:
+        # The orders are functions of seed and epoch: a reshuffling op below `repeat` would not
+        # resume from a checkpoint with the order it had.
+        seeds = tf.stack([tf.constant(seed, tf.int64), number])
+        order = tf.argsort(tf.random.stateless_uniform(tf.shape(paths), seeds))
+        dataset = read(tf.gather(paths, order))
+        chosen = tf.random.stateless_uniform([], seeds, None, None, tf.int64)
+        return dataset.shuffle(shuffle_buffer, seed=chosen, reshuffle_each_iteration=False)
+
+    return tf.data.Dataset.counter().flat_map(epoch)
 
 
 def _captions(
-    paths: tf.Tensor,
-    source: Source,
-    info: records.DatasetInfo,
-    deterministic: bool,
-    max_words: int | None = None,
+    paths: tf.Tensor, source: Source, deterministic: bool, max_words: int | None = None
 ) -> tf.data.Dataset:
     """One element a caption: its ids from <s> to </s>, its length and bucket, and its image."""
-    dataset = _records(paths, deterministic)
+    info = source.info
 
     def expand(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         image = _image_part(serialized, source, info)
-        captions = image["captions"]
+        captions = image[schema.CAPTIONS]
         row = captions.value_rowids()
         words = source.vocabulary.ids(captions.flat_values)
         ones = tf.ones_like(row, tf.int32)[:, tf.newaxis]
         ids = tf.concat([ones * schema.START_ID, words, ones * schema.END_ID], axis=1)
-        length = tf.cast(words.row_lengths(), tf.int32) + 1  # the end sign is a word
+        length = tf.cast(words.row_lengths(), tf.int32) + 1  # the end token is a word
         if max_words is not None:
             short = tf.where(length <= max_words + 1)[:, 0]
-            row, ids, length = (
-                tf.gather(row, short),
-                tf.gather(ids, short),
-                tf.gather(length, short),
-            )
+            row, ids, length = (tf.gather(values, short) for values in (row, ids, length))
         return {
             source.stores: tf.gather(image[source.stores], row),
-            "ids": ids.to_tensor(schema.PAD_ID),
+            schema.IDS: ids.to_tensor(schema.PAD_ID),
             "length": length,
             "bucket": tf.searchsorted(BUCKET_BOUNDARIES, length, "right", tf.int64),
         }
 
-    return dataset.batch(_RECORDS_AT_ONCE).map(expand, tf.data.AUTOTUNE).unbatch()
+    dataset = _records(paths, deterministic).batch(_RECORDS_AT_ONCE)
+    return dataset.map(expand, tf.data.AUTOTUNE).unbatch()
 
 
 def _records(paths: tf.Tensor, deterministic: bool) -> tf.data.Dataset:
@@ -237,34 +223,45 @@ def _records(paths: tf.Tensor, deterministic: bool) -> tf.data.Dataset:
 
 def _image_part(serialized: tf.Tensor, source: Source, info: records.DatasetInfo) -> dict:
     parsed = records.parse(serialized, info, [source.stores])
-    key = schema.IMAGE_FEATURES if source.stores == "features" else schema.IMAGE_ENCODED
+    is_encoded = source.stores == schema.IMAGES
     return {
-        "ids": parsed[schema.IMAGE_ID],
-        source.stores: parsed[key],
-        "captions": parsed[schema.CAPTION_TEXT],
+        schema.IDS: parsed[schema.IMAGE_ID],
+        source.stores: parsed[schema.IMAGE_ENCODED if is_encoded else schema.IMAGE_FEATURES],
+        schema.CAPTIONS: parsed[schema.CAPTION_TEXT],
     }
 
 
 def _bucketed(dataset: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf.data.Dataset:
+    """Batches of captions of similar length, as inputs and targets."""
+
+    def inputs_and_targets(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        image = {k: v for k, v in batch.items() if k in (schema.FEATURES, schema.IMAGES)}
+        ids = batch[schema.IDS][:, : tf.reduce_max(batch["length"]) + 1]
+        return {**image, schema.WORD_IDS: ids[:, :-1], schema.TARGET_IDS: ids[:, 1:]}
+
     return dataset.group_by_window(
-        lambda example: example["bucket"],
+        lambda caption: caption["bucket"],
         lambda _, bucket: bucket.padded_batch(batch_size, drop_remainder=drop_remainder),
         window_size=batch_size,
-    ).map(_inputs_and_targets)
+    ).map(inputs_and_targets)
 
 
-def _inputs_and_targets(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    image = {name: value for name, value in batch.items() if name in ("features", "images")}
-    ids = batch["ids"][:, : tf.reduce_max(batch["length"]) + 1]
-    return {**image, schema.WORD_IDS: ids[:, :-1], schema.TARGET_IDS: ids[:, 1:]}
+def _rows_of_worker(
+    dataset: tf.data.Dataset, batch_size: int, workers: int, worker: int, deterministic: bool
+) -> tf.data.Dataset:
+    if batch_size % workers:
+        raise UserError(f"`batch_size` {batch_size} must be a multiple of {workers} workers.")
+    if workers > 1:
+        dataset = dataset.map(lambda batch: {k: v[worker::workers] for k, v in batch.items()})
+    return _prefetched(dataset, deterministic)
 
 
-def _with_options(dataset: tf.data.Dataset, deterministic: bool) -> tf.data.Dataset:
+def _prefetched(dataset: tf.data.Dataset, deterministic: bool) -> tf.data.Dataset:
     options = tf.data.Options()
     options.deterministic = deterministic
     # The shuffles inside `flat_map` count as external state, but their seeds are given.
     options.experimental_external_state_policy = tf.data.experimental.ExternalStatePolicy.IGNORE
-    return dataset.with_options(options)
+    return dataset.prefetch(tf.data.AUTOTUNE).with_options(options)
 
 
 def with_pixels(dataset: tf.data.Dataset, encoder: Encoder | None) -> tf.data.Dataset:
@@ -276,9 +273,9 @@ def with_pixels(dataset: tf.data.Dataset, encoder: Encoder | None) -> tf.data.Da
     def decode(batch: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         pixels = tf.map_fn(
             lambda encoded: encoder.prepare(images.decode(encoded)),
-            batch["images"],
+            batch.pop(schema.IMAGES),
             fn_output_signature=tf.TensorSpec(shape, tf.float32),
         )
-        return {**{k: v for k, v in batch.items() if k != "images"}, "pixels": pixels}
+        return {**batch, schema.PIXELS: pixels}
 
     return dataset.map(decode, tf.data.AUTOTUNE)

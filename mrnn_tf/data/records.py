@@ -2,15 +2,13 @@
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from mrnn_tf import schema
+from mrnn_tf import files, schema
 from mrnn_tf.errors import UserError
-from mrnn_tf.files import write_whole
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,7 +26,7 @@ class DatasetInfo:
 
     dataset: str
     splits: dict[str, SplitCounts]
-    stores: tuple[str, ...]  # of "features", "images"
+    stores: tuple[str, ...]  # of schema.FEATURES, schema.IMAGES
     encoder: dict | None  # what made the features; `identity` is compared, the rest is for people
     feature_size: int | None
     tokenizer: dict
@@ -43,10 +41,8 @@ class DatasetInfo:
         return self.encoder["identity"] if self.encoder else None
 
     def save(self, directory: str) -> None:
-        write_whole(
-            tf.io.gfile.join(directory, schema.DATASET_FILE),
-            json.dumps(dataclasses.asdict(self), indent=2, ensure_ascii=False) + "\n",
-        )
+        path = tf.io.gfile.join(directory, schema.DATASET_FILE)
+        files.write_json(path, dataclasses.asdict(self))
 
     @classmethod
     def load(cls, directory: str) -> "DatasetInfo":
@@ -56,15 +52,14 @@ class DatasetInfo:
                 f"{directory} holds no {schema.DATASET_FILE}: it is not a whole dataset; "
                 "make or finish it with `python -m trainer.prepare`."
             )
-        with tf.io.gfile.GFile(path) as file:
-            try:
-                fields = json.load(file)
-                fields["splits"] = {k: SplitCounts(**v) for k, v in fields["splits"].items()}
-                return cls(**fields | {"stores": tuple(fields["stores"])})
-            except (ValueError, KeyError, TypeError) as error:
-                raise UserError(
-                    f"{path} is not a {schema.DATASET_FILE} of mrnn_tf: {error}."
-                ) from error
+        fields = files.read_json(path, "the description of a dataset is wanted")
+        try:
+            splits = {name: SplitCounts(**counts) for name, counts in fields["splits"].items()}
+            return cls(**fields | {"splits": splits, "stores": tuple(fields["stores"])})
+        except (AttributeError, KeyError, TypeError) as error:
+            raise UserError(
+                f"{path} is not a {schema.DATASET_FILE} of mrnn_tf: {error}."
+            ) from error
 
     def shards(self, directory: str, split: str) -> list[str]:
         """Paths of a split's shards."""
@@ -76,12 +71,8 @@ class DatasetInfo:
 
 
 def shard_paths(directory: str, split: str, count: int) -> list[str]:
-    return [
-        tf.io.gfile.join(
-            directory, schema.SHARD_PATTERN.format(split=split, index=index, count=count)
-        )
-        for index in range(count)
-    ]
+    names = (schema.SHARD_PATTERN.format(split=split, index=i, count=count) for i in range(count))
+    return [tf.io.gfile.join(directory, name) for name in names]
 
 
 def serialize(
@@ -111,9 +102,9 @@ def parse(serialized: tf.Tensor, info: DatasetInfo, stores: Sequence[str]) -> di
         schema.IMAGE_ID: tf.io.FixedLenFeature([], tf.string),
         schema.CAPTION_TEXT: tf.io.RaggedFeature(tf.string),
     }
-    if "features" in stores:
+    if schema.FEATURES in stores:
         spec[schema.IMAGE_FEATURES] = tf.io.FixedLenFeature([info.feature_size], tf.float32)
-    if "images" in stores:
+    if schema.IMAGES in stores:
         spec[schema.IMAGE_ENCODED] = tf.io.FixedLenFeature([], tf.string)
     return tf.io.parse_example(serialized, spec)
 

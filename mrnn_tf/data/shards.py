@@ -80,32 +80,24 @@ def write_shard(
     """Turns a manifest into records; a batch of images is all that is in memory at once."""
     if tf.io.gfile.exists(shard.report) and tf.io.gfile.exists(shard.output):
         return
-    images_written, captions, skipped = 0, 0, []
-
-    def whole_images() -> Iterator[tuple]:
-        with concurrent.futures.ThreadPoolExecutor() as pool:
-            for rows in _batches(_read_manifest(shard.manifest)):
-                loaded = pool.map(lambda row: _load(row, stores, encoder), rows)
-                for row, image in zip(rows, loaded, strict=True):
-                    if isinstance(image, str):
-                        skipped.append((image, row["id"]))
-                    else:
-                        yield row, *image
-
+    written, captions, skipped = 0, 0, []
     # A runner may do an item twice; what a kill leaves goes with the working folder.
     partial = f"{shard.manifest}.{uuid.uuid4().hex}.partial"
-    with tf.io.TFRecordWriter(partial) as writer:
-        for some in _batches(whole_images()):
-            rows, encoded, pixels = zip(*some, strict=True)
-            for row, image, features in zip(
-                rows, encoded, _features(rows, pixels, encoder, table), strict=True
-            ):
-                writer.write(records.serialize(row["id"], row["captions"], features, image))
-                images_written += 1
+    with (
+        concurrent.futures.ThreadPoolExecutor() as pool,
+        tf.io.TFRecordWriter(partial) as writer,
+    ):
+        for batch in _batches(_read_manifest(shard.manifest)):
+            loaded = list(pool.map(lambda row: (row, *_load(row, stores, encoder)), batch))
+            skipped += [(problem, row["id"]) for row, problem, *_ in loaded if problem]
+            whole = [(row, *image) for row, problem, *image in loaded if not problem]
+            features = _features(whole, encoder, table)
+            for (row, encoded, _), vector in zip(whole, features, strict=True):
+                writer.write(records.serialize(row["id"], row["captions"], vector, encoded))
                 captions += len(row["captions"])
+            written += len(whole)
     tf.io.gfile.rename(partial, shard.output, overwrite=True)
-    report = {"images": images_written, "captions": captions, "skipped": skipped}
-    files.write_whole(shard.report, json.dumps(report))
+    files.write_json(shard.report, {"images": written, "captions": captions, "skipped": skipped})
 
 
 def collect(
@@ -122,15 +114,15 @@ def collect(
     for shard in shards:
         report = _read_report(shard)
         planned = sum(1 for _ in _read_manifest(shard.manifest))
-        found = records.count_records(shard.output)
-        if (found, planned) != (report["images"], report["images"] + len(report["skipped"])):
+        count = records.count_records(shard.output)
+        if (count, planned) != (report["images"], report["images"] + len(report["skipped"])):
             raise UserError(
-                f"{shard.output} holds {found} records of {planned} planned images with "
+                f"{shard.output} holds {count} records of {planned} planned images with "
                 f"{len(report['skipped'])} skipped: delete it and run the same command again."
             )
         split = totals.get(shard.split, records.SplitCounts(0, 0, 0))
         totals[shard.split] = records.SplitCounts(
-            split.images + found, split.captions + report["captions"], split.shards + 1
+            split.images + count, split.captions + report["captions"], split.shards + 1
         )
         skipped += [tuple(pair) for pair in report["skipped"]]
     return totals, skipped
@@ -151,33 +143,33 @@ class ShardProgress:
         return self._images
 
 
-def _load(row: dict, stores: Sequence[str], encoder: Encoder | None):
-    """Bytes to store and pixels to encode of one image, or the kind of its problem."""
-    if encoder is None and "images" not in stores:
-        return None, None
+def _load(row: dict, stores: Sequence[str], encoder: Encoder | None) -> tuple:
+    """The kind of an image's problem or `None`, the bytes to store, the pixels to encode."""
+    if encoder is None and schema.IMAGES not in stores:
+        return None, None, None
     try:
         with tf.io.gfile.GFile(row["path"], "rb") as file:
             encoded = file.read()
-    except tf.errors.NotFoundError:
-        return MISSING_IMAGE
-    except (tf.errors.FailedPreconditionError, tf.errors.PermissionDeniedError):
-        return UNREADABLE_IMAGE
-    try:
         image = images.decode(encoded)
+    except tf.errors.NotFoundError:
+        return MISSING_IMAGE, None, None
+    except (tf.errors.FailedPreconditionError, tf.errors.PermissionDeniedError):
+        return UNREADABLE_IMAGE, None, None
     except tf.errors.InvalidArgumentError:
-        return BROKEN_IMAGE
+        return BROKEN_IMAGE, None, None
     pixels = encoder.prepare(image) if encoder else None
-    return encoded if "images" in stores else None, pixels
+    return None, encoded if schema.IMAGES in stores else None, pixels
 
 
 def _features(
-    rows: Sequence[dict], pixels: Sequence, encoder: Encoder | None, table: FeatureTable | None
-) -> list:
-    if encoder:
-        return list(encoder.encode(tf.stack(pixels)).numpy())
+    whole: Sequence[tuple], encoder: Encoder | None, table: FeatureTable | None
+) -> Sequence[np.ndarray | None]:
+    """The features of images as `write_shard` has them: row, encoded, pixels."""
+    if encoder and whole:
+        return encoder.encode(tf.stack([pixels for *_, pixels in whole])).numpy()
     if table:
-        return list(np.asarray(table.array[[row["row"] for row in rows]], np.float32))
-    return [None] * len(rows)
+        return np.asarray(table.array[[row["row"] for row, *_ in whole]], np.float32)
+    return [None] * len(whole)
 
 
 def _read_manifest(path: str) -> Iterator[dict]:
@@ -187,10 +179,9 @@ def _read_manifest(path: str) -> Iterator[dict]:
 
 
 def _read_report(shard: Shard) -> dict:
-    with tf.io.gfile.GFile(shard.report) as file:
-        return json.load(file)
+    return files.read_json(shard.report, "the report of a shard is wanted")
 
 
 def _batches(items: Iterator) -> Iterator[list]:
-    while some := list(itertools.islice(items, _IMAGES_AT_ONCE)):
-        yield some
+    while batch := list(itertools.islice(items, _IMAGES_AT_ONCE)):
+        yield batch

@@ -49,16 +49,18 @@ class Bias(keras.layers.Layer):
         return inputs + self.bias
 
 
-class RandomLayer(keras.layers.Layer):
-    """A layer whose random numbers resume from a checkpoint and differ between replicas.
+@register
+class Dropout(keras.layers.Layer):
+    """Sets units to zero with probability `rate` in training, and scales up the rest.
 
-    The random state of `keras.layers.Dropout` does neither: every replica draws the same mask,
-    and `tf.train.Checkpoint` does not save it. Here the numbers are a pure function of the seed,
-    of how often the layer was called, and of the replica. Each replica counts for itself
-    (`on_read`), so counting costs no communication; all count alike, so one count is saved.
+    The random state of `keras.layers.Dropout` neither resumes from a checkpoint nor differs between
+    replicas: every replica draws the same mask, and `tf.train.Checkpoint` does not save it. Here
+    the numbers are a pure function of the seed, of how often the layer was called, and of the
+    replica. Each replica counts for itself (`on_read`), so counting costs no communication; all
+    count alike, so one count is saved.
 
     Args:
-        rate: float, the probability of a change.
+        rate: float.
         seed: int.
     """
 
@@ -66,60 +68,25 @@ class RandomLayer(keras.layers.Layer):
         super().__init__(**kwargs)
         self.rate = rate
         self.seed = seed
-        self.calls = keras.Variable(
-            "zeros",
-            shape=(),
-            dtype="int64",
-            trainable=False,
-            aggregation="only_first_replica",
-            synchronization="on_read",
-            name="calls",
-        )
-
-    def next_seed(self):
-        replica = tf.distribute.get_replica_context()
-        replica_id = 0 if replica is None else replica.replica_id_in_sync_group
-        seed = tf.random.fold_in(tf.constant([self.seed, 0]), self.calls.value)
-        self.calls.assign_add(1)
-        return tf.random.fold_in(seed, replica_id)
-
-    def get_config(self):
-        return {**super().get_config(), "rate": self.rate, "seed": self.seed}
-
-
-@register
-class Dropout(RandomLayer):
-    """Sets units to zero with probability `rate` in training, and scales up the rest."""
+        counter = {"aggregation": "only_first_replica", "synchronization": "on_read"}
+        self.calls = keras.Variable("zeros", (), "int64", trainable=False, name="calls", **counter)
 
     def call(self, inputs, training=False):
         if not training or self.rate == 0.0:
             return inputs
         # Whole random words against a threshold: five times as fast as uniform floats.
         bits = tf.random.stateless_uniform(
-            tf.shape(inputs), self.next_seed(), minval=None, maxval=None, dtype=tf.int32
+            tf.shape(inputs), self._next_seed(), minval=None, maxval=None, dtype=tf.int32
         )
         kept = bits >= int(self.rate * 2**32) - 2**31
         return tf.where(kept, inputs * (1 / (1 - self.rate)), tf.zeros([], inputs.dtype))
 
+    def get_config(self):
+        return {**super().get_config(), "rate": self.rate, "seed": self.seed}
 
-@register
-class NullImage(RandomLayer):
-    """A learned feature vector for "no image", which replaces an image with probability `rate`.
-
-    It lives in the (normalised) feature space, so one vector serves every place that the image
-    enters.
-    """
-
-    def build(self, features_shape):
-        self.features = self.add_weight(
-            shape=features_shape[-1:], initializer="zeros", name="features"
-        )
-
-    def call(self, features, training=False):
-        if not training:
-            return features
-        drawn = tf.random.stateless_uniform([tf.shape(features)[0], 1], self.next_seed())
-        return tf.where(drawn < self.rate, tf.cast(self.features, features.dtype), features)
-
-    def batch(self, size):
-        return ops.broadcast_to(self.features, (size, self.features.shape[0]))
+    def _next_seed(self):
+        replica = tf.distribute.get_replica_context()
+        replica_id = 0 if replica is None else replica.replica_id_in_sync_group
+        seed = tf.random.fold_in(tf.constant([self.seed, 0]), self.calls.value)
+        self.calls.assign_add(1)
+        return tf.random.fold_in(seed, replica_id)

@@ -12,30 +12,22 @@ import tensorflow as tf
 from mrnn_tf import schema
 
 
-def sentence_costs(
-    logits: tf.Tensor, targets: tf.Tensor, label_smoothing: float = 0.0
-) -> tuple[tf.Tensor, tf.Tensor]:
+def sentence_costs(logits: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """-log2 P(sentence) [B] and the number of its words with the end sign [B].
 
     Args:
         logits: float [B, T, V].
         targets: int [B, T], padded with `schema.PAD_ID`; padding costs nothing.
-        label_smoothing: float, the share of the target that goes to all words evenly.
     """
     nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=targets, logits=logits)
-    if label_smoothing:
-        evenly = tf.reduce_logsumexp(logits, axis=-1) - tf.reduce_mean(logits, axis=-1)
-        nats = (1.0 - label_smoothing) * nats + label_smoothing * evenly
     is_word = tf.not_equal(targets, schema.PAD_ID)
     bits = tf.where(is_word, nats, 0.0) / math.log(2.0)
     return tf.reduce_sum(bits, axis=-1), tf.reduce_sum(tf.cast(is_word, bits.dtype), axis=-1)
 
 
-def word_costs(
-    logits: tf.Tensor, targets: tf.Tensor, label_smoothing: float = 0.0
-) -> tuple[tf.Tensor, tf.Tensor]:
+def word_costs(logits: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """-log2 P of all words of a batch together, and their number: two scalars."""
-    bits, words = sentence_costs(logits, targets, label_smoothing)
+    bits, words = sentence_costs(logits, targets)
     return tf.reduce_sum(bits), tf.reduce_sum(words)
 
 
@@ -46,4 +38,4 @@ def perplexity(bits, words):
 
 def l2(model: keras.Model) -> tf.Tensor:
     """||theta||^2 over all trainable parameters."""
-    return tf.add_n([tf.reduce_sum(tf.square(each)) for each in model.trainable_variables])
+    return tf.add_n([tf.reduce_sum(tf.square(weight)) for weight in model.trainable_variables])

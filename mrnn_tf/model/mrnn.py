@@ -1,5 +1,6 @@
 """The multimodal recurrent network, in all its variants."""
 
+import math
 import random
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from mrnn_tf import schema
 from mrnn_tf.config import ModelConfig
 from mrnn_tf.errors import UserError
 from mrnn_tf.model.cell import recurrent_cell
-from mrnn_tf.model.layers import Bias, Dropout, FeatureNorm, NullImage, register, scaled_tanh
+from mrnn_tf.model.layers import Bias, Dropout, FeatureNorm, register, scaled_tanh
 from mrnn_tf.model.variants import WIRINGS
 
 Image = dict[str, tf.Tensor]
@@ -62,11 +63,6 @@ class MRNN(keras.Model):
             raise UserError(
                 "`recurrent` must equal `embedding_2` for the cell `mrnn`, which adds the word to "
                 f"the recurrent layer (Eq. 2); got {config.recurrent} and {config.embedding_2}."
-            )
-        if config.image_dropout and not wiring.image_to:
-            raise UserError(
-                f"`image_dropout` must be 0 for the variant `{config.variant}`, which sees no "
-                f"image; got {config.image_dropout}."
             )
         chance = random.Random(seed)
 
@@ -122,16 +118,11 @@ class MRNN(keras.Model):
             FeatureNorm(config.feature_norm) if config.feature_norm else keras.layers.Identity()
         )
         self.dropout_features = dropout(config.dropout_features, "dropout_features")
-        self.no_image = (
-            NullImage(config.image_dropout, chance.getrandbits(31), name="no_image")
-            if config.image_dropout
-            else None
-        )
         shared = dense(multimodal, "image") if wiring.shared_image_weights else None
-        for place in wiring.image_to:
-            size = multimodal if place == "multimodal" else config.embedding_2
+        for entry in wiring.image_to:
+            size = multimodal if entry == "multimodal" else config.embedding_2
             # Attributes and not a dict of layers, which tf.train.Checkpoint would not save.
-            setattr(self, f"image_to_{place}", shared or dense(size, f"image_to_{place}"))
+            setattr(self, f"image_to_{entry}", shared or dense(size, f"image_to_{entry}"))
 
         if wiring.multimodal_layer:
             self.multimodal_size = multimodal
@@ -150,12 +141,9 @@ class MRNN(keras.Model):
         features = keras.Input((feature_size,), dtype="float32", name=schema.FEATURES)
         word_ids = keras.Input((None,), dtype="int32", name=schema.WORD_IDS)
         image = self.project_image(features)
-        logits = self.logits_from(self._read(word_ids, image), image)
-        super().__init__(
-            inputs={schema.FEATURES: features, schema.WORD_IDS: word_ids},
-            outputs=logits,
-            **kwargs,
-        )
+        logits = self.logits_from(self.word_part(word_ids, image), image)
+        inputs = {schema.FEATURES: features, schema.WORD_IDS: word_ids}
+        super().__init__(inputs=inputs, outputs=logits, **kwargs)
 
         # === Config ===
         self.config = config
@@ -163,20 +151,22 @@ class MRNN(keras.Model):
         self.feature_size = feature_size
         self.seed = seed
 
-    def project_image(self, features) -> Image:
-        """V_I I for every place that the image [B, D] enters, once for all words."""
-        features = self.dropout_features(self.feature_norm(features))
-        if self.no_image is not None:
-            features = self.no_image(features)
-        return self._project(features)
+    @property
+    def parameter_count(self) -> int:
+        """How many values are trained; `count_params` adds the counters of the dropout layers."""
+        return sum(math.prod(weight.shape) for weight in self.trainable_variables)
 
-    def null_image(self, batch: int | tf.Tensor) -> Image:
-        """The learned image for "no image", `batch` times."""
-        if self.no_image is None:
-            raise UserError(
-                "A null image is learned with `image_dropout` above 0 only; this model has 0."
-            )
-        return self._project(self.no_image.batch(batch))
+    def project_image(self, features, training: bool | None = None) -> Image:
+        """V_I I for every place that the image [B, D] enters, once for all words.
+
+        With `training` the dropout of the features acts, behind the norm.
+        """
+        features = self.dropout_features(self.feature_norm(features), training=training)
+        if not self.wiring.image_to:
+            return {"multimodal": self._zeros(features, self.multimodal_size)}
+        return {
+            entry: getattr(self, f"image_to_{entry}")(features) for entry in self.wiring.image_to
+        }
 
     def initial_state(self, image: Image) -> State:
         """The state before the first word."""
@@ -192,14 +182,23 @@ class MRNN(keras.Model):
         r, state = self.cell(self.to_recurrent(words["embedding_2"]), state)
         return self.logits_from(self._join(words, r), image), state
 
-    def word_part(self, ids) -> tf.Tensor:
-        """h = V_w w + V_r r [B, T, M], which is the same for all images."""
-        if self.wiring.recurrence_sees_image:
+    def word_part(self, ids, image: Image | None = None) -> tf.Tensor:
+        """h = V_w w + V_r r [B, T, M], which is the same for all images.
+
+        Only the variants whose recurrence sees the image need `image`.
+        """
+        if image is None and self.wiring.recurrence_sees_image:
             raise UserError(
                 f"The variant `{self.config.variant}` cannot read words without an image: its "
                 "recurrence sees the image. Score with `step`."
             )
-        return self._read(ids, {})
+        # No mask: padding is on the right, so it reaches the state of no word, and the cost leaves
+        # its own logits out.
+        image = image or {}
+        words = self._embed(ids, image)
+        state = self.initial_state(image) if "start" in image else None
+        r = self.recurrence(self.to_recurrent(words["embedding_2"]), initial_state=state)
+        return self._join(words, r)
 
     def logits_from(self, h, image: Image) -> tf.Tensor:
         """The logits [..., V] of m = g2(h + V_I I), for h [..., M].
@@ -249,27 +248,13 @@ class MRNN(keras.Model):
     def from_config(cls, config, custom_objects=None):
         return cls(**config)
 
-    def _project(self, features):
-        if not self.wiring.image_to:
-            return {"multimodal": self._zeros(features, self.multimodal_size)}
-        places = self.wiring.image_to
-        return {place: getattr(self, f"image_to_{place}")(features) for place in places}
-
     def _embed(self, ids, image):
         first = self.embedding_1(ids)
         second = self.embedding_2(first)
         if "embedding" in image:
             second = second + _over_time(image["embedding"], second)
         words = {"embedding_1": first, "embedding_2": second}
-        return {name: self.dropout_embedding(each) for name, each in words.items()}
-
-    def _read(self, ids, image):
-        # No mask: padding is on the right, so it reaches the state of no word, and the cost leaves
-        # its own logits out.
-        words = self._embed(ids, image)
-        state = self.initial_state(image) if "start" in image else None
-        r = self.recurrence(self.to_recurrent(words["embedding_2"]), initial_state=state)
-        return self._join(words, r)
+        return {name: self.dropout_embedding(vectors) for name, vectors in words.items()}
 
     def _join(self, words, r):
         h = self.dropout_recurrent(r)

@@ -36,13 +36,11 @@ def load(weights: str | None = None) -> keras.Model:
     """
     if weights is None:
         raise UserError(
-            "alexnet comes without weights: give `--encoder_weights bvlc_alexnet.npy`, the file "
-            "published with the network."
+            "alexnet comes without weights: give bvlc_alexnet.npy, the file published with the "
+            "network, as `encoder_weights`."
         )
     model = build()
-    if weights == parameters.RANDOM:
-        parameters.randomise(model)
-    elif weights.endswith(".npy"):
+    if weights.endswith(".npy"):
         _load_published(model, weights)
     else:
         parameters.load(model, weights)

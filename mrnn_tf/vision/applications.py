@@ -44,9 +44,7 @@ class Application:
         if self.feature_layer is not None:
             features = published.get_layer(self.feature_layer).output
             model = keras.Model(published.input, features, name=published.name)
-        if weights == parameters.RANDOM:
-            parameters.randomise(model)
-        elif weights is not None:
+        if weights is not None:
             # A legacy `.h5` is read by the order of all its layers, the classifier included.
             legacy = weights.endswith(".h5") and not weights.endswith(".weights.h5")
             parameters.load(published if legacy else model, weights)
@@ -63,7 +61,7 @@ class _DownloadErrors(contextlib.AbstractContextManager):
         if isinstance(error, OSError) or isinstance(getattr(error, "__context__", None), OSError):
             raise OSError(
                 f"The ImageNet weights of {self._network} could not be downloaded ({error}): "
-                "give a file by `--encoder_weights`."
+                "give a file as `encoder_weights`."
             ) from error
 
 

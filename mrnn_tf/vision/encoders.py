@@ -9,7 +9,7 @@ import tensorflow as tf
 from mrnn_tf.errors import UserError
 from mrnn_tf.vision import alexnet, efficientnet_lite, parameters
 from mrnn_tf.vision import crops as cropping
-from mrnn_tf.vision.applications import APPLICATIONS
+from mrnn_tf.vision.applications import APPLICATIONS, Application
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,10 +27,7 @@ _NETWORKS = {
         efficientnet_lite.load, efficientnet_lite.preprocess, efficientnet_lite.INPUT_SIZE, "lite"
     ),
     "alexnet": Backbone(alexnet.load, alexnet.preprocess, alexnet.INPUT_SIZE, "bvlc"),
-    **{
-        name: Backbone(network.load, network.preprocess, network.input_size, network.scaling)
-        for name, network in APPLICATIONS.items()
-    },
+    **APPLICATIONS,
 }
 
 NAMES = tuple(_NETWORKS)
@@ -52,7 +49,7 @@ class Encoder(tf.Module):
         features = encoder.encode(windows[tf.newaxis])  # [1, 1280]
     """
 
-    def __init__(self, name: str, network: Backbone, model: keras.Model, crops: int):
+    def __init__(self, name: str, network: Backbone | Application, model: keras.Model, crops: int):
         super().__init__(name=name)
         self.model = model
         self.feature_size = model.output_shape[-1]

@@ -17,7 +17,12 @@ RANDOM = "random"
 
 
 def load(model: keras.Model, path: str) -> None:
-    """Loads a Keras weights file (`.weights.h5`, `.keras`, or `.h5` by the order of layers)."""
+    """Loads a Keras weights file (`.weights.h5`, `.keras`, or `.h5` by the order of layers).
+
+    The path `RANDOM` stands for untrained weights.
+    """
+    if path == RANDOM:
+        return randomise(model)
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(f"The weights file {path} does not exist.")
     with tempfile.TemporaryDirectory() as directory:

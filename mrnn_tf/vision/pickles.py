@@ -23,17 +23,8 @@ _NUMPY_GLOBALS = {
     "numpy._core.multiarray._reconstruct": np.ndarray(0).__reduce__()[0],
 }
 
-_MALFORMED = (
-    AttributeError,
-    EOFError,
-    IndexError,
-    KeyError,
-    MemoryError,
-    OverflowError,
-    TypeError,
-    ValueError,
-    pickle.UnpicklingError,
-)
+_MALFORMED = (AttributeError, EOFError, LookupError, MemoryError, OverflowError, TypeError)
+_MALFORMED += (ValueError, pickle.UnpicklingError)
 
 
 class _Unpickler(pickle.Unpickler):

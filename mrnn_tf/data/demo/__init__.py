@@ -4,7 +4,6 @@ The test split holds pairs (thing, colour) and triples (thing, relation, thing) 
 not, so a model does well there only by seeing what is in the picture.
 """
 
-import io
 import json
 import os
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import tensorflow as tf
 
-from mrnn_tf import schema
+from mrnn_tf import files, schema
 from mrnn_tf.data.demo import captions, draw
 from mrnn_tf.data.demo.scene import Scene, sample
 from mrnn_tf.errors import UserError
@@ -47,11 +46,13 @@ def write(folder: str, seed: int = 0, images: int = 1500) -> int:
     listing, note = os.path.join(folder, CAPTIONS_FILE), os.path.join(folder, NOTE_FILE)
     wanted = {"version": VERSION, "seed": seed, "images": images}
     if tf.io.gfile.exists(listing):
-        found = json.loads(_read(note)) if tf.io.gfile.exists(note) else "captions of other images"
-        if found != wanted:
+        present = "captions of other images"
+        if tf.io.gfile.exists(note):
+            present = files.read_json(note, "the note of a demo dataset is wanted")
+        if present != wanted:
             raise UserError(
                 f"`folder` {folder} must be empty or hold the demo dataset {wanted}, "
-                f"but it holds {found}: delete it or choose another folder."
+                f"but it holds {present}: delete it or choose another folder."
             )
         return images
     tf.io.gfile.makedirs(os.path.join(folder, "images"))
@@ -60,20 +61,8 @@ def write(folder: str, seed: int = 0, images: int = 1500) -> int:
         path = f"images/{name}.jpg"
         texts = [text for _, text in captions.describe(scene, rng)]
         lines.append(json.dumps({"image": path, "captions": texts, "split": split}) + "\n")
-        jpeg = io.BytesIO()
-        draw.render(scene, rng).save(jpeg, "JPEG", quality=90)
-        _write(os.path.join(folder, path), jpeg.getvalue())
-    _write(note, json.dumps(wanted).encode())
-    _write(f"{listing}.partial", "".join(lines).encode())
-    tf.io.gfile.rename(f"{listing}.partial", listing, overwrite=True)
+        with tf.io.gfile.GFile(os.path.join(folder, path), "wb") as file:
+            draw.render(scene, rng).save(file, "JPEG", quality=90)
+    files.write_json(note, wanted)
+    files.write_whole(listing, "".join(lines))
     return images
-
-
-def _read(path: str) -> bytes:
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return file.read()
-
-
-def _write(path: str, content: bytes) -> None:
-    with tf.io.gfile.GFile(path, "wb") as file:
-        file.write(content)

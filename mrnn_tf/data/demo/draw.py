@@ -1,15 +1,16 @@
-"""A scene as a picture: where its things are, and how they are lit."""
+"""A scene as a picture: the place, where the things are in it, and how they are lit."""
 
 import math
 
 import numpy as np
-from PIL import Image, ImageChops, ImageDraw
+from PIL import Image, ImageChops, ImageColor, ImageDraw
 
-from mrnn_tf.data.demo import places, sprites
-from mrnn_tf.data.demo.pen import COLOURS
-from mrnn_tf.data.demo.places import GROUNDS, SIZE, ZOOM
-from mrnn_tf.data.demo.scene import GROUND, SIZES, SKY, WATER, Scene, Thing
+from mrnn_tf.data.demo import sprites
+from mrnn_tf.data.demo.pen import COLOURS, SHAPES, Pen
+from mrnn_tf.data.demo.scene import GROUND, PLACES, SIZES, SKY, TABLES, WATER, Scene, Thing
 
+SIZE = 224
+ZOOM = 2  # shapes are drawn at twice the size, then averaged down
 MARGIN = 5
 RISE = {"jump": 24, "bounce": 36, "leap": 22}  # pixels between a thing and what is under it
 TILT = {"jump": 12, "leap": 35}  # degrees
@@ -21,10 +22,39 @@ Placed = tuple[Thing, float, float, float]  # a thing, its middle x, its lowest 
 
 def render(scene: Scene, rng: np.random.Generator) -> Image.Image:
     """The scene as an RGB picture of `SIZE` x `SIZE` pixels."""
-    image = places.paint(scene.place, scene.light, rng)
+    image = paint_place(scene.place, scene.light, rng)
     for thing, x, y, scale in sorted(_layout(scene, rng), key=lambda placed: placed[2]):
         _put(image, thing, x, y, scale, scene.light, rng)
     return image.reduce(ZOOM)
+
+
+def paint_place(place: str, light: str, rng: np.random.Generator) -> Image.Image:
+    """The empty place, `ZOOM` times the picture's size."""
+    sky, ground = TABLES["lights"][light], PLACES[place]
+    soil = _gradient(ground.far, ground.near, SIZE - ground.horizon, sky["tint"])
+    image = Image.new("RGB", (SIZE, SIZE))
+    image.paste(_gradient(sky["top"], sky["bottom"], ground.horizon))
+    soil = ImageChops.add(soil, _grain(soil.size, ground.roughness, rng), offset=-128)
+    image.paste(soil, (0, ground.horizon))
+    image = image.resize((SIZE * ZOOM, SIZE * ZOOM), Image.Resampling.NEAREST)
+    Pen(image, ZOOM, rng).draw(SHAPES[light])
+    Pen(image, ZOOM, rng, sky["tint"]).draw(SHAPES[place])
+    return image
+
+
+def _gradient(top: str, bottom: str, rows: int, tint=(1, 1, 1)) -> Image.Image:
+    ends = (np.multiply(ImageColor.getrgb(colour), tint) for colour in (top, bottom))
+    column = np.linspace(*ends, rows).astype(np.uint8)
+    return Image.fromarray(column[:, None]).resize((SIZE, rows))
+
+
+def _grain(size: tuple[int, int], roughness: float, rng: np.random.Generator) -> Image.Image:
+    """Coarse and fine noise around 128."""
+    fine = Image.frombytes("L", size, rng.bytes(size[0] * size[1]))
+    coarse = Image.frombytes("L", (28, 14), rng.bytes(28 * 14)).resize(size)
+    noise = Image.blend(fine, coarse, 0.55)
+    flat = Image.new("L", size, 128)
+    return Image.merge("RGB", [Image.blend(flat, noise, roughness / 50)] * 3)
 
 
 def _layout(scene: Scene, rng: np.random.Generator) -> list[Placed]:
@@ -40,7 +70,7 @@ def _layout(scene: Scene, rng: np.random.Generator) -> list[Placed]:
     xs, scale = _row(pair, 0.85, spread, rng)
     ys = {thing: _bottom(thing, scene.place, scale, rng) for thing in pair}
     if scene.relation == "behind" and scene.first.zone == scene.second.zone:
-        near = GROUNDS[scene.place].standing[1]
+        near = PLACES[scene.place].standing[1]
         ys = {scene.first: near - rng.uniform(20, 28), scene.second: near}
     return [(thing, x, ys[thing], scale) for thing, x in zip(pair, xs, strict=True)]
 
@@ -85,7 +115,7 @@ def _row(things: list[Thing], scale: float, spread: float, rng) -> tuple[np.ndar
 def _bottom(thing: Thing, place: str, scale: float, rng: np.random.Generator) -> float:
     if thing.zone == SKY:
         return _extent(thing)[1] * scale + rng.uniform(MARGIN, 34)
-    ground = GROUNDS[place]
+    ground = PLACES[place]
     return rng.uniform(*(ground.floating if thing.zone == WATER else ground.standing))
 
 

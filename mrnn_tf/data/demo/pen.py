@@ -10,29 +10,11 @@ import functools
 import numpy as np
 from PIL import ImageColor, ImageDraw
 
-from mrnn_tf.data.demo.shapes import SHAPES
+from mrnn_tf.data.demo import resources
 
-# Colours by name shine as they are; colours as #rrggbb take the tint of the light.
-COLOURS = {
-    "red": (214, 36, 40),
-    "blue": (36, 88, 214),
-    "green": (44, 156, 62),
-    "yellow": (248, 212, 40),
-    "orange": (245, 130, 30),
-    "purple": (130, 62, 176),
-    "pink": (248, 134, 184),
-    "brown": (134, 80, 42),
-    "black": (44, 44, 50),
-    "white": (246, 246, 242),
-    "grey": (142, 146, 152),
-    "skin": (238, 190, 150),
-    "hair": (92, 56, 30),
-    "glass": (176, 214, 236),
-    "wood": (116, 74, 44),
-    "denim": (58, 66, 104),
-    "roof": (120, 62, 50),
-    "glow": (255, 220, 120),
-}
+TABLES = resources.load("shapes.toml")
+SHAPES = TABLES["shapes"]
+COLOURS = {name: tuple(channels) for name, channels in TABLES["colours"].items()}
 WHITE, BLACK = (255, 255, 255), (0, 0, 0)
 
 
@@ -64,7 +46,7 @@ class Pen:
         image: what to draw on.
         scale: pixels of a unit.
         rng: draws the random numbers and repetitions.
-        tint: the light on colours written as #rrggbb.
+        tint: the light on colours written as #rrggbb; colours by name shine as they are.
         colours: more colours by name.
         action: the pose of what is drawn.
     """
@@ -131,7 +113,7 @@ class Pen:
         self.shape(colour, x - reach, y, x, y - height, x + reach, y)
 
     def stamp(self, name: str, x: float, y: float) -> None:
-        """A drawing of `shapes` at a place."""
+        """One of the `SHAPES`, moved."""
         origin, self._origin = self._origin, (self._origin[0] + x, self._origin[1] + y)
         self.draw(SHAPES[name])
         self._origin = origin

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from mrnn_tf import schema
+from mrnn_tf.data.demo import resources
 
 SKY, WATER, GROUND = "sky", "water", "ground"
 
 # Where an action happens, if not on the ground; it also is the pose that is drawn.
 ZONES = {"fly": SKY, "float": SKY, "swim": WATER, "sail": WATER, "drift": WATER, "leap": WATER}
+
+
+TABLES = resources.load("scenes.toml")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,60 +27,28 @@ class Kind:
     actions: tuple[str, ...]
 
 
-def _kind(width: int, height: int, colours: str, actions: str) -> Kind:
-    return Kind((width, height), tuple(colours.split()), tuple(actions.split()))
+@dataclasses.dataclass(frozen=True)
+class Place:
+    """What may be at a place, and how its ground looks."""
+
+    lights: tuple[str, ...]
+    things: tuple[str, ...]
+    horizon: int
+    far: str
+    near: str
+    roughness: int
+    standing: tuple[int, int]
+    floating: tuple[int, int] | None = None
 
 
-# The last colour of every kind is kept for the test split; what is named twice is twice as likely.
-KINDS = {
-    "dog": _kind(106, 82, "brown black white grey", "stand run sit jump sleep"),
-    "cat": _kind(100, 84, "orange grey white black", "stand sit jump sleep"),
-    "horse": _kind(126, 114, "black white grey brown", "stand run jump"),
-    "bird": _kind(92, 72, "red yellow black white blue", "fly fly stand"),
-    "duck": _kind(88, 70, "white brown grey yellow", "swim swim stand"),
-    "fish": _kind(88, 60, "blue red yellow green orange", "leap"),
-    "man": _kind(64, 136, "blue white green black red", "stand run wave sit jump"),
-    "woman": _kind(64, 132, "red blue yellow purple green", "stand run wave sit jump"),
-    "boy": _kind(60, 104, "red yellow green orange blue", "stand run wave sit jump"),
-    "girl": _kind(60, 104, "blue pink red purple yellow", "stand run wave sit jump"),
-    "car": _kind(128, 62, "red blue green black white yellow", "park drive"),
-    "bus": _kind(150, 88, "yellow blue green orange red", "park drive"),
-    "bicycle": _kind(116, 76, "red yellow blue black green", "park"),
-    "boat": _kind(120, 112, "blue white green yellow red", "sail drift"),
-    "house": _kind(132, 124, "white yellow red pink blue", "stand"),
-    "tree": _kind(104, 142, "green yellow pink orange", "stand"),
-    "ball": _kind(70, 70, "red blue green orange yellow pink", "lie bounce"),
-    "chair": _kind(70, 100, "red brown blue white green", "stand"),
-    "umbrella": _kind(116, 116, "red yellow green blue purple", "stand"),
-    "kite": _kind(84, 118, "yellow red green blue purple", "fly"),
-    "balloon": _kind(64, 112, "red yellow purple blue green pink", "float"),
-    "plane": _kind(132, 70, "white yellow blue red", "fly"),
-}
+def _read(form: type, row: dict) -> Kind | Place:
+    """A row of a table, in which texts of several words are lists."""
+    several = ("colours", "actions", "lights", "things")
+    return form(**{k: tuple(v.split()) if k in several else v for k, v in row.items()})
 
-# The lights of a place, and what may be there.
-PLACES = {
-    "beach": (
-        "sunny sunny cloudy sunset",
-        "dog horse man woman boy girl ball chair umbrella umbrella boat boat bird kite plane",
-    ),
-    "park": (
-        "sunny sunny cloudy sunset",
-        "dog cat horse duck man boy girl bicycle tree ball bird kite balloon umbrella",
-    ),
-    "street": (
-        "sunny cloudy",
-        "dog cat man woman boy girl car bus bicycle house tree bird balloon umbrella",
-    ),
-    "room": ("indoors", "dog cat man woman boy girl ball ball chair chair balloon"),
-    "desert": ("sunny sunny sunset night", "horse dog man woman car bus house bird plane"),
-    "snow": ("sunny cloudy night", "dog cat horse man boy girl car house tree ball bird"),
-    "lake": (
-        "sunny cloudy sunset",
-        "boat boat boat duck duck duck fish fish fish man girl dog chair bird kite plane",
-    ),
-    "city": ("night night sunset", "cat man woman car car bus bus bicycle bicycle plane balloon"),
-}
-WATERS = ("beach", "lake")
+
+KINDS = {name: _read(Kind, row) for name, row in TABLES["kinds"].items()}
+PLACES = {name: _read(Place, row) for name, row in TABLES["places"].items()}
 
 # The relations of a first thing to a second one by their zones. "right of", "under" and "in front
 # of" are the same facts told from the second thing: `captions` words them both ways.
@@ -164,11 +136,8 @@ def pick(rng: np.random.Generator, options: Sequence[str]) -> str:
 
 def _any_scene(rng: np.random.Generator) -> Scene:
     place = pick(rng, list(PLACES))
-    lights, kinds = (names.split() for names in PLACES[place])
-    first, second = (
-        _any_thing(rng, pick(rng, kinds), place),
-        _any_thing(rng, pick(rng, kinds), place),
-    )
+    lights, kinds = PLACES[place].lights, PLACES[place].things
+    first, second = (_any_thing(rng, pick(rng, kinds), place) for _ in range(2))
     if (first.zone, second.zone) not in RELATIONS:
         first, second = second, first
     relation = pick(rng, RELATIONS[first.zone, second.zone])
@@ -183,6 +152,6 @@ def _any_scene(rng: np.random.Generator) -> Scene:
 
 def _any_thing(rng: np.random.Generator, name: str, place: str) -> Thing:
     kind = KINDS[name]
-    actions = [a for a in kind.actions if place in WATERS or ZONES.get(a) != WATER]
+    actions = [a for a in kind.actions if PLACES[place].floating or ZONES.get(a) != WATER]
     size = pick(rng, ("small", "medium", "medium", "big"))
     return Thing(name, pick(rng, kind.colours), size, pick(rng, actions))

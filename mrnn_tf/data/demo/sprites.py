@@ -1,26 +1,14 @@
 """Draws one thing of a scene: the shapes of its kind, or a person in a pose."""
 
-import numpy as np
 from PIL import Image
 
-from mrnn_tf.data.demo.pen import BLACK, WHITE, Pen, mix
+from mrnn_tf.data.demo.pen import BLACK, SHAPES, TABLES, WHITE, Pen, mix
 from mrnn_tf.data.demo.scene import KINDS, Thing
-from mrnn_tf.data.demo.shapes import SHAPES
 
-# Where hands and feet are, from the neck and from the ground: left x, y, right x, y.
-HANDS = {
-    "stand": (-15, 30, 15, 30),
-    "wave": (-15, 30, 24, -26),
-    "run": (-22, 18, 24, 14),
-    "jump": (-24, -22, 24, -22),
-    "sit": (-18, 26, 20, 24),
-}
-FEET = {"run": (-24, 4, 24, 8), "jump": (-18, 14, 18, 14)}
+HANDS, FEET = TABLES["hands"], TABLES["feet"]
 
 
-def paint(
-    thing: Thing, scale: float, colour: tuple[int, ...], rng: np.random.Generator
-) -> Image.Image:
+def paint(thing: Thing, scale: float, colour: tuple[int, ...], rng) -> Image.Image:
     """The thing on a transparent tile, `scale` times its natural size."""
     tile = Image.new("RGBA", tuple(round(side * scale) for side in KINDS[thing.kind].size))
     dark = sum(colour) < 180  # shades of black are lighter than black

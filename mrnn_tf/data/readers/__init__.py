@@ -35,8 +35,8 @@ def read_dataset(name: str, source: str, problems: Problems, seed: int = 0) -> l
         raise FileNotFoundError(f"The source {source!r} of the dataset {name!r} does not exist.")
     images = _cleaned(READERS[name](source, problems, seed), problems)
     if not images:
-        found = "; ".join(problems.sentences()) or "its lists are empty"
-        raise UserError(f"The source {source!r} of the dataset {name!r} has no image ({found}).")
+        reason = "; ".join(problems.sentences()) or "its lists are empty"
+        raise UserError(f"The source {source!r} of the dataset {name!r} has no image ({reason}).")
     return images
 
 

@@ -1,7 +1,6 @@
 """MS COCO: `captions_*.json` with the paper's cut of val, or `image_info_*.json` alone."""
 
 import collections
-import json
 import os
 import random
 import re
@@ -10,7 +9,7 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from mrnn_tf import schema
+from mrnn_tf import files, schema
 from mrnn_tf.data.listing import CaptionedImage, Problems
 from mrnn_tf.errors import UserError
 
@@ -30,9 +29,9 @@ def read(source: str, problems: Problems, seed: int = 0) -> list[CaptionedImage]
     captions file, all its images being for testing. Beside captions files it would mix with the
     test cut, so it is skipped and noted as a problem: give the file itself as the source.
     """
-    files = _annotation_files(source)
-    captions_files = [file for file in files if file.captions_part]
-    image_lists = [file for file in files if not file.captions_part]
+    annotations = _annotation_files(source)
+    captions_files = [file for file in annotations if file.captions_part]
+    image_lists = [file for file in annotations if not file.captions_part]
     if not captions_files:
         _require_one(source, image_lists, {file.path for file in image_lists})
         return _listed_images(image_lists[0], problems)
@@ -54,11 +53,7 @@ def cut_validation(image_ids: Iterable[str], seed: int) -> dict[str, str]:
 
 def load_json(path: str) -> dict:
     """The object in a JSON file, which must have a list `images`."""
-    with tf.io.gfile.GFile(path, "rb") as file:
-        try:
-            content = json.loads(file.read())
-        except ValueError as error:
-            raise UserError(f"The file {path!r} is not whole JSON ({error}).") from error
+    content = files.read_json(path, "an object with a list `images` is wanted")
     if not isinstance(content, dict) or not isinstance(content.get("images"), list):
         raise UserError(f"The file {path!r} must hold a JSON object with a list `images`.")
     return content
@@ -80,20 +75,20 @@ def _annotation_files(source: str) -> list[_AnnotationFile]:
         folder = os.path.dirname(source)
         root = os.path.dirname(folder) if os.path.basename(folder) == "annotations" else folder
         paths = [source]
-    files = []
+    annotations = []
     for path in sorted(paths):
         match = _FILE_NAME.fullmatch(os.path.basename(path))
         if match:
             captions_part, list_part, year = match.groups()
             image_folder = _image_folder(root, captions_part or list_part, year)
-            files.append(_AnnotationFile(path, captions_part, year, image_folder))
-    if not files:
+            annotations.append(_AnnotationFile(path, captions_part, year, image_folder))
+    if not annotations:
         raise FileNotFoundError(
             f"The source {source!r} neither is nor has an annotation file: "
             "captions_train<year>.json, captions_val<year>.json or image_info_<part><year>.json "
             "is wanted."
         )
-    return files
+    return annotations
 
 
 def _image_folder(root: str, part: str, year: str) -> str:
@@ -103,9 +98,9 @@ def _image_folder(root: str, part: str, year: str) -> str:
     return next(filter(tf.io.gfile.isdir, folders), folders[-1])
 
 
-def _require_one(source: str, files: list[_AnnotationFile], kinds: set[str]) -> None:
+def _require_one(source: str, annotations: list[_AnnotationFile], kinds: set[str]) -> None:
     if len(kinds) > 1:
-        names = ", ".join(os.path.basename(file.path) for file in files)
+        names = ", ".join(os.path.basename(file.path) for file in annotations)
         raise UserError(
             f"The source {source!r} must have the captions of one year or one image list, received "
             f"{names}: move the others away, or give one file as the source."

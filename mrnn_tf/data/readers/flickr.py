@@ -73,12 +73,12 @@ def read(source: str, problems: Problems, layout: Layout) -> list[CaptionedImage
 
 def _captions(token_file: str, problems: Problems) -> dict[str, list[str]]:
     captions = collections.defaultdict(list)
-    for place, line in _lines(token_file, problems):
+    for position, line in _lines(token_file, problems):
         match = _TOKEN_LINE.fullmatch(line)
         if match:
             captions[match["name"].strip()].append(match["caption"])
         else:
-            problems.add("malformed line", place)
+            problems.add("malformed line", position)
     return captions
 
 
@@ -111,11 +111,11 @@ def _lines(path: str, problems: Problems) -> Iterator[tuple[str, str]]:
         # The lines of bytes end at CR and LF only; those of text also at characters of captions.
         lines = file.read().removeprefix(b"\xef\xbb\xbf").splitlines()
     for number, line in enumerate(lines, start=1):
-        place = f"{path}:{number}"
+        position = f"{path}:{number}"
         try:
             text = line.decode("utf-8")
         except UnicodeDecodeError:
-            problems.add("line not in UTF-8", place)
+            problems.add("line not in UTF-8", position)
             text = line.decode("cp1252", errors="replace")
         if text.strip():
-            yield place, text
+            yield position, text
