@@ -1,4 +1,4 @@
-"""What the captions of people say of every hypothesis: the upper bound of reranking.
+"""What the reference captions say of every hypothesis: the upper bound of reranking.
 
 It scores any choice of hypotheses at once, which is what tuning needs.
 """
@@ -6,10 +6,14 @@ It scores any choice of hypotheses at once, which is what tuning needs.
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
+from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
+from pycocoevalcap.bleu.bleu_scorer import BleuScorer, cook_refs, cook_test
 
-from mrnn_tf.consensus.ngrams import ORDERS, Corpus, Sentences, tokenize_lists
-from mrnn_tf.consensus.similarity import NO_MATCH, Cider
+from mrnn_tf.consensus.neighbours import Near
+from mrnn_tf.consensus.ngrams import ORDERS, Corpus, tokenize_lists
+from mrnn_tf.consensus.reranking import Comparison, RerankSettings
 from mrnn_tf.metrics.coco import ImageId
+from mrnn_tf.metrics.nbest import NBest
 
 
 class Oracle:
@@ -22,7 +26,7 @@ class Oracle:
     Attributes:
         cider: CIDEr-D [N] of the hypotheses of an image, with the frequencies of the references;
             images without references or hypotheses are left out.
-        bleu: smoothed BLEU-4 [N] of the hypotheses of an image.
+        bleu: BLEU-4 [N] of the hypotheses of an image, as nltk smooths it (its method 1).
     """
 
     def __init__(
@@ -31,51 +35,41 @@ class Oracle:
         hypotheses: Mapping[ImageId, Sequence[str]],
     ):
         wanted = tokenize_lists(references)
-        wanted = {image: list(filter(None, some)) for image, some in wanted.items()}
-        wanted = {image: some for image, some in wanted.items() if some}
-        corpus = Corpus.of(wanted.values())
-        cider = Cider(corpus)
+        wanted = {image: list(filter(None, captions)) for image, captions in wanted.items()}
+        wanted = {image: captions for image, captions in wanted.items() if captions}
+        given = {
+            image: captions
+            for image, captions in tokenize_lists(hypotheses).items()
+            if image in wanted and captions
+        }
+        self.cider = self._cider(wanted, given) if given else {}
+        smoothed = SmoothingFunction().method1
+        self.bleu, self._cooked = {}, {}
+        for image, captions in given.items():
+            words = [caption.split() for caption in wanted[image]]
+            self.bleu[image] = np.array(
+                [sentence_bleu(words, c.split(), smoothing_function=smoothed) for c in captions]
+            )
+            cooked = cook_refs(wanted[image])
+            self._cooked[image] = [cook_test(caption, cooked) for caption in captions]
+
+    @staticmethod
+    def _cider(wanted, given):
+        """The mean similarity to the references, which are the neighbours of their own image."""
         places = {image: place for place, image in enumerate(wanted)}
-        self.cider, self.bleu, self._counts = {}, {}, {}
-        for image, some in tokenize_lists(hypotheses).items():
-            if image in wanted and some:
-                sentences, rows = corpus.sentences(some), corpus.rows([places[image]])
-                self.cider[image] = cider.to_captions(sentences, rows).mean(axis=1)
-                self._counts[image] = _bleu_counts(corpus, sentences, rows)
-                self.bleu[image] = _smoothed_bleu(self._counts[image])
+        n_best = {image: NBest(tuple(captions)) for image, captions in given.items()}
+        near = Near([[places[image]] for image in given], np.ones((len(given), 1)))
+        compared = Comparison("cider", Corpus.of(wanted.values()))(n_best, near)
+        most = max(map(len, wanted.values()))
+        return compared.scores("cider", RerankSettings(k=1, m=most))
 
     def overall(
         self, chosen: Mapping[ImageId, int], images: Iterable[ImageId] | None = None
     ) -> dict[str, float]:
         """BLEU-4 and CIDEr of one hypothesis an image, as `metrics.captions.evaluate` has them."""
         images = list(self.cider if images is None else images)
-        counts = sum(self._counts[image][chosen[image]] for image in images)
+        scorer = BleuScorer(n=ORDERS)
+        scorer.ctest = [self._cooked[image][chosen[image]] for image in images]
+        bleu, _ = scorer.compute_score(option="closest", verbose=0)
         cider = np.mean([self.cider[image][chosen[image]] for image in images])
-        return {"bleu_4": _bleu(counts), "cider": float(cider)}
-
-
-def _bleu_counts(corpus: Corpus, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
-    """Words, words of the closest reference, n-grams and those found: [N, 2 + 4 + 4]."""
-    most = corpus.counts_of(sentences.nodes, rows).toarray().max(axis=0)
-    found = np.minimum(sentences.counts, most)
-    found = [found[:, sentences.orders == n + 1].sum(axis=1) for n in range(ORDERS)]
-    guessed = [np.maximum(sentences.lengths - n, 0) for n in range(ORDERS)]
-    lengths = np.sort(corpus.lengths[rows])  # of two equally close ones the shorter
-    nearest = np.abs(lengths - sentences.lengths[:, np.newaxis]).argmin(axis=1)
-    return np.stack([sentences.lengths, lengths[nearest], *guessed, *found], axis=1).astype(float)
-
-
-def _smoothed_bleu(counts: np.ndarray) -> np.ndarray:
-    """BLEU-4 [N] of single sentences, which is 0 without a word that a reference has."""
-    guessed, found = np.split(counts[:, 2:], 2, axis=1)
-    precisions = np.where(found > 0, found, NO_MATCH) / np.maximum(guessed, 1)
-    brevity = np.minimum(0.0, 1 - counts[:, 1] / np.maximum(counts[:, 0], 1))
-    return np.where(found[:, 0] > 0, np.exp(np.log(precisions).mean(axis=1) + brevity), 0.0)
-
-
-def _bleu(counts: np.ndarray) -> float:
-    """BLEU-4 of many sentences together, with the smallest numbers that pycocoevalcap adds."""
-    guessed, found = np.split(counts[2:], 2)
-    ratio = (counts[0] + 1e-15) / (counts[1] + 1e-9)
-    bleu = np.prod((found + 1e-15) / (guessed + 1e-9)) ** (1 / ORDERS)
-    return float(bleu * np.exp(min(0.0, 1 - 1 / ratio)))
+        return {"bleu_4": bleu[ORDERS - 1], "cider": float(cider)}
