@@ -164,7 +164,7 @@ class NeighbourSearch(tf.Module):
         while True:
             near, far = (each.numpy() for each in self.candidates(queries, k + more))
             is_open = np.isfinite(far[:, -1:]) & (far[:, -1:] <= far[:, k - 1 : k])
-            if k + more >= len(self._squares) or not is_open.any():
+            if k + more >= self._images.shape[0] or not is_open.any():
                 return near[:, :k], far[:, :k]
             more *= 2
 
