@@ -73,18 +73,6 @@ def main(_) -> None:
     times = best_times({"served": lambda: [served(*one) for one in asked]}, _ROUNDS.value)
     print(f"  cider served {1e3 * times['served'] / IMAGES:.2f} ms an image")
 
-    print("\ngrowth with the number of training captions (synthetic), cider")
-    for count in (3_000, 30_000, 300_000):
-        captions = synthetic(count)
-        began = time.perf_counter()
-        corpus = Corpus.of(captions)
-        counted = time.perf_counter() - began
-        times = best_times({"ours": ours("cider", corpus, *questions(captions))}, _ROUNDS.value)
-        print(
-            f"  {count:8,} captions: {1e3 * times['ours'] / IMAGES:6.2f} ms an image, "
-            f"counted once in {counted:.1f} s"
-        )
-
 
 def ours(name: str, corpus: Corpus, n_best: dict[int, NBest], near: Near) -> Callable:
     comparison, settings = Comparison(name, corpus), RerankSettings(NEIGHBOURS)

@@ -7,6 +7,22 @@ from typing import Any
 
 import tensorflow as tf
 
+from mrnn_tf.errors import UserError
+
+
+def read_json(path: str, wanted: str) -> Any:
+    """The content of a JSON file; an error says what is `wanted` there."""
+    if not tf.io.gfile.exists(path):
+        raise FileNotFoundError(f"There is no file {path}: {wanted}.")
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = file.read()
+    if not content.strip():
+        raise UserError(f"{path} is empty: {wanted}.")
+    try:
+        return json.loads(content)
+    except ValueError as error:
+        raise UserError(f"{path} is not whole JSON ({error}): {wanted}.") from error
+
 
 def write_whole(path: str, content: str | bytes) -> None:
     """Writes a small file beside, then renames it."""
@@ -32,8 +48,8 @@ def publish(source: str, target: str, last: str) -> None:
         tf.io.gfile.rmtree(beside)
     names = [
         os.path.relpath(os.path.join(folder, name), source)
-        for folder, _, some in os.walk(source)
-        for name in some
+        for folder, _, members in os.walk(source)
+        for name in members
     ]
     for name in sorted(names, key=lambda name: (name == last, name)):
         path = tf.io.gfile.join(beside, name)

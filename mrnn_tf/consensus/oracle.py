@@ -3,6 +3,7 @@
 It scores any choice of hypotheses at once, which is what tuning needs.
 """
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -42,26 +43,14 @@ class Oracle:
             for image, captions in tokenize_lists(hypotheses).items()
             if image in wanted and captions
         }
-        self.cider = self._cider(wanted, given) if given else {}
-        smoothed = SmoothingFunction().method1
+        self.cider = _cider(wanted, given) if given else {}
         self.bleu, self._cooked = {}, {}
+        smoothed = functools.partial(sentence_bleu, smoothing_function=SmoothingFunction().method1)
         for image, captions in given.items():
             words = [caption.split() for caption in wanted[image]]
-            self.bleu[image] = np.array(
-                [sentence_bleu(words, c.split(), smoothing_function=smoothed) for c in captions]
-            )
+            self.bleu[image] = np.array([smoothed(words, caption.split()) for caption in captions])
             cooked = cook_refs(wanted[image])
             self._cooked[image] = [cook_test(caption, cooked) for caption in captions]
-
-    @staticmethod
-    def _cider(wanted, given):
-        """The mean similarity to the references, which are the neighbours of their own image."""
-        places = {image: place for place, image in enumerate(wanted)}
-        n_best = {image: NBest(tuple(captions)) for image, captions in given.items()}
-        near = Near([[places[image]] for image in given], np.ones((len(given), 1)))
-        compared = Comparison("cider", Corpus.of(wanted.values()))(n_best, near)
-        most = max(map(len, wanted.values()))
-        return compared.scores("cider", RerankSettings(k=1, m=most))
 
     def overall(
         self, chosen: Mapping[ImageId, int], images: Iterable[ImageId] | None = None
@@ -73,3 +62,15 @@ class Oracle:
         bleu, _ = scorer.compute_score(option="closest", verbose=0)
         cider = np.mean([self.cider[image][chosen[image]] for image in images])
         return {"bleu_4": bleu[ORDERS - 1], "cider": float(cider)}
+
+
+def _cider(
+    references: Mapping[ImageId, Sequence[str]], hypotheses: Mapping[ImageId, Sequence[str]]
+) -> dict[ImageId, np.ndarray]:
+    """The mean similarity to the references, which are the captions of the only neighbour."""
+    numbers = {image: number for number, image in enumerate(references)}
+    n_best = {image: NBest(tuple(captions)) for image, captions in hypotheses.items()}
+    near = Near([[numbers[image]] for image in hypotheses], np.ones((len(hypotheses), 1)))
+    compared = Comparison("cider", Corpus.of(references.values()))(n_best, near)
+    most = max(map(len, references.values()))
+    return compared.scores("cider", RerankSettings(k=1, m=most))

@@ -8,7 +8,8 @@ import dataclasses
 from typing import Any
 
 from mrnn_tf.errors import UserError
-from mrnn_tf.metrics.coco import ImageId, once_each, read_json
+from mrnn_tf.files import read_json
+from mrnn_tf.metrics.coco import ImageId, once_each
 
 _WANTED = (
     'n-best lists are wanted, [{"image_id": 1, "captions": ["a dog runs", ...], "log_probs": '
@@ -31,7 +32,7 @@ def read_n_best(path: str) -> dict[ImageId, NBest]:
         raise UserError(f"{path} holds no list: {_WANTED}.")
     if not content:
         raise UserError(f"{path} holds no images: there is nothing to rerank.")
-    pairs = (_entry(each, f"{path}: [{index}]") for index, each in enumerate(content))
+    pairs = (_entry(entry, f"{path}: [{index}]") for index, entry in enumerate(content))
     return once_each(path, "list", pairs)
 
 
