@@ -110,10 +110,7 @@ class ExpectedCider:
 
     def _rewards(self, sentences: tf.Tensor, captions: tf.Tensor) -> tf.Tensor:
         """CIDEr-D float32 [B, N] of sentences by raw captions [B, R]; empty ones do not count."""
-        words = text.tokenize(tf.reshape(captions, [-1]))
-        references = tf.reshape(
-            tf.strings.reduce_join(words, axis=-1, separator=" "), tf.shape(captions)
-        )
+        references = text.tokenized(captions)
         is_reference = tf.cast(references != "", tf.float64)[:, tf.newaxis]
         with tf.device("CPU"):
             scores = self._cider.to_sentences(

@@ -35,18 +35,9 @@ from absl import logging
 
 from mrnn_tf import files, program, schema
 from mrnn_tf.config import REQUIRED, Config, field
-from mrnn_tf.consensus import tuning
+from mrnn_tf.consensus import reranking, tuning
 from mrnn_tf.consensus.oracle import Oracle
-from mrnn_tf.consensus.reranking import (
-    BY_NEIGHBOURS,
-    MBR,
-    METHODS,
-    ORACLES,
-    Compared,
-    Comparison,
-    RerankSettings,
-    order,
-)
+from mrnn_tf.consensus.reranking import Compared, Comparison, RerankSettings
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import coco, nbest
@@ -65,7 +56,7 @@ class RerankOptions(Config):
 
     hypotheses: str = field(REQUIRED, "file with n-best lists")
     output: str = field(REQUIRED, "file for the captions chosen")
-    method: str = field("cider", "how to choose", choices=METHODS)
+    method: str = field("cider", "how to choose", choices=reranking.METHODS)
     data: str | None = field(None, "records with the images and the training split")
     reference_data: str | None = field(None, "records with the training split; `data` by default")
     split: str = field(schema.VAL, "where the images are in the records", choices=schema.SPLITS)
@@ -94,10 +85,10 @@ class RerankOptions(Config):
 def rerank(options: RerankOptions) -> dict[ImageId, str]:
     """Writes the chosen captions, and gives them back."""
     method = options.method
-    if options.tune and method not in BY_NEIGHBOURS:
+    if options.tune and method not in reranking.BY_NEIGHBOURS:
         raise UserError(f"`tune`: the method {method} has nothing to tune.")
     n_best = nbest.read_n_best(options.hypotheses)
-    if method in ORACLES:
+    if method in reranking.ORACLES:
         oracle = _oracle(options, n_best)
         scores = oracle.cider if method == "oracle_cider" else oracle.bleu
     else:
@@ -107,7 +98,7 @@ def rerank(options: RerankOptions) -> dict[ImageId, str]:
         scores = compared.scores(method, settings)
     results = {}
     for image, hypotheses in n_best.items():
-        best = order(scores[image])[0] if len(scores.get(image, ())) else 0
+        best = reranking.order(scores[image])[0] if len(scores.get(image, ())) else 0
         results[image] = hypotheses.captions[best] if hypotheses.captions else ""
     tf.io.gfile.makedirs(os.path.dirname(options.output) or ".")
     coco.write_results(options.output, results)
@@ -119,8 +110,8 @@ def rerank(options: RerankOptions) -> dict[ImageId, str]:
 
 
 def _compare(options: RerankOptions, n_best: Mapping[ImageId, NBest]) -> Compared:
-    if options.method == MBR:
-        return Comparison(MBR)(n_best)
+    if options.method == reranking.MBR:
+        return Comparison(reranking.MBR)(n_best)
     for name in ("data", "job_dir"):
         if getattr(options, name) is None:
             raise UserError(f"`{name}` is required for the method {options.method}.")

@@ -6,14 +6,12 @@ node is found by bisection.
 """
 
 import dataclasses
-import itertools
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import tensorflow as tf
 
 from mrnn_tf import text
-from mrnn_tf.metrics import captions as metrics
 
 ORDERS = 4  # n-grams have 1 to 4 words
 
@@ -82,12 +80,6 @@ class Corpus:
     def __len__(self) -> int:
         """The number of images."""
         return len(self.images) - 1
-
-
-def tokenize_lists(texts: Mapping[Hashable, Sequence[str]]) -> dict[Hashable, list[str]]:
-    """The words of many lists of texts, joined by spaces, all in one call of the tokeniser."""
-    tokenized = iter(metrics.tokenize(itertools.chain.from_iterable(texts.values())))
-    return {key: list(itertools.islice(tokenized, len(some))) for key, some in texts.items()}
 
 
 def _trie(

@@ -11,8 +11,9 @@ from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 from pycocoevalcap.bleu.bleu_scorer import BleuScorer, cook_refs, cook_test
 
 from mrnn_tf.consensus.neighbours import Near
-from mrnn_tf.consensus.ngrams import ORDERS, Corpus, tokenize_lists
+from mrnn_tf.consensus.ngrams import ORDERS, Corpus
 from mrnn_tf.consensus.reranking import Comparison, RerankSettings
+from mrnn_tf.metrics.captions import tokenize_lists
 from mrnn_tf.metrics.coco import ImageId
 from mrnn_tf.metrics.nbest import NBest
 
@@ -35,9 +36,8 @@ class Oracle:
         references: Mapping[ImageId, Sequence[str]],
         hypotheses: Mapping[ImageId, Sequence[str]],
     ):
-        wanted = tokenize_lists(references)
-        wanted = {image: list(filter(None, captions)) for image, captions in wanted.items()}
-        wanted = {image: captions for image, captions in wanted.items() if captions}
+        words = tokenize_lists(references)
+        wanted = {image: list(filter(None, texts)) for image, texts in words.items() if any(texts)}
         given = {
             image: captions
             for image, captions in tokenize_lists(hypotheses).items()

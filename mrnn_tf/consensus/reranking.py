@@ -21,9 +21,10 @@ import tensorflow as tf
 from mrnn_tf import text
 from mrnn_tf.config import BeamSearch
 from mrnn_tf.consensus.neighbours import K, Near
-from mrnn_tf.consensus.ngrams import Corpus, tokenize_lists
+from mrnn_tf.consensus.ngrams import Corpus
 from mrnn_tf.consensus.similarity import SIMILARITIES, NGramSimilarity
 from mrnn_tf.errors import UserError
+from mrnn_tf.metrics.captions import tokenize_lists
 from mrnn_tf.metrics.coco import ImageId
 from mrnn_tf.metrics.nbest import NBest
 
@@ -196,10 +197,8 @@ def consensus(
     """
     if m < 1:
         raise UserError(f"`m` must be 1 at least, not {m}.")
-    words = text.tokenize(tf.reshape(captions, [-1]))
-    words = tf.strings.reduce_join(words, axis=-1, separator=" ")
     near = Near(near.images, tf.cast(near.weights, tf.float64))
-    values, _, weights = to_neighbours(similarity, tf.reshape(words, tf.shape(captions)), near)
+    values, _, weights = to_neighbours(similarity, text.tokenized(captions), near)
     return tf.ensure_shape(tf.cast(mean_of_highest(values, weights, m), tf.float32), captions.shape)
 
 

@@ -98,9 +98,16 @@ def tokenize(captions: Iterable[str], tokenizer: str = "mrnn") -> list[str]:
         lines = [" ".join(caption.decode().split()) for caption in captions]
         words = _ptb_words(lines) if tokenizer == "ptb" else _treebank_words(lines)
         return [" ".join(word for word in line if word not in _PUNCTUATION) for line in words]
-    words = text.tokenize(tf.constant(captions, tf.string, [len(captions)]))
-    joined = tf.strings.reduce_join(words, axis=-1, separator=" ")
-    return [caption.decode() for caption in joined.numpy()]
+    words = text.tokenized(tf.constant(captions, tf.string, [len(captions)]))
+    return [caption.decode() for caption in words.numpy()]
+
+
+def tokenize_lists(
+    lists: Mapping[ImageId, Sequence[str]], tokenizer: str = "mrnn"
+) -> dict[ImageId, list[str]]:
+    """The words of the captions of every image, all in one call of the tokeniser."""
+    words = iter(tokenize(itertools.chain.from_iterable(lists.values()), tokenizer))
+    return {image: list(itertools.islice(words, len(texts))) for image, texts in lists.items()}
 
 
 def _pair(
@@ -114,12 +121,8 @@ def _pair(
             f"{len(unknown)} of {len(given)} results are of images that the references do not "
             f"have: {first_few(unknown)}; the references have {first_few(ids) or 'no images'}."
         )
-    tokenized = iter(tokenize(itertools.chain.from_iterable(references.values()), tokenizer))
-    wanted = {}
-    for key, image_id in ids.items():
-        captions = list(itertools.islice(tokenized, len(references[image_id])))
-        if any(captions):
-            wanted[key] = [caption for caption in captions if caption]
+    words = tokenize_lists({key: references[image_id] for key, image_id in ids.items()}, tokenizer)
+    wanted = {key: list(filter(None, captions)) for key, captions in words.items() if any(captions)}
     if not wanted:
         raise UserError(f"None of {len(ids)} images has a reference with a word in it.")
     if len(wanted) < len(ids):

@@ -5,17 +5,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from mrnn_tf.consensus import reranking
 from mrnn_tf.consensus.neighbours import MISSING, Near, Neighbourhood
 from mrnn_tf.consensus.ngrams import Corpus
 from mrnn_tf.consensus.oracle import Oracle
-from mrnn_tf.consensus.reranking import (
-    COMBINED,
-    MBR,
-    Comparison,
-    RerankSettings,
-    order,
-    similarity_of,
-)
+from mrnn_tf.consensus.reranking import COMBINED, MBR, Comparison, RerankSettings, order
 from mrnn_tf.consensus.similarity import SIMILARITIES
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import captions as metrics
@@ -86,7 +80,10 @@ def rerank_split(
     corpus = training_corpus(training)
     near = find_neighbours(run, split, training, n_best, settings.k)
     compared = {name: Comparison(name, corpus)(n_best, near) for name in SIMILARITIES}
-    scores = {method: compared[similarity_of(method)].scores(method, settings) for method in ROWS}
+    scores = {
+        method: compared[reranking.similarity_of(method)].scores(method, settings)
+        for method in ROWS
+    }
     captions = dict(zip(split.ids, split.captions, strict=True))
     references = {image: captions[image] for image in n_best if any(captions[image])}
     oracle = Oracle(references, {image: n_best[image].captions for image in references})
