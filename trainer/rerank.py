@@ -78,7 +78,7 @@ class RerankOptions(Config):
         return RerankSettings(self.k, self.m, self.weight, self.log_prob)
 
     @property
-    def place(self) -> str:
+    def source(self) -> str:
         return f"the split {self.split} of {self.data}"
 
 
@@ -117,7 +117,7 @@ def _compare(options: RerankOptions, n_best: Mapping[ImageId, NBest]) -> Compare
             raise UserError(f"`{name}` is required for the method {options.method}.")
     run = Run.load(options.job_dir)
     split = Split.read(run, options.data, options.split)
-    _check_images(options, n_best, split.ids, options.place)
+    _check_images(options, n_best, split.ids, options.source)
     training = Split.read(run, options.reference_data or options.data, schema.TRAIN)
     corpus = training_corpus(training)
     k = max(options.k, *tuning.KS) if options.tune else options.k
@@ -132,17 +132,17 @@ def _compare(options: RerankOptions, n_best: Mapping[ImageId, NBest]) -> Compare
 def _oracle(options: RerankOptions, n_best: Mapping[ImageId, NBest]) -> Oracle:
     """What the reference captions say of the hypotheses: those of a file, or of the records."""
     if options.references:
-        place, references = options.references, coco.read_references(options.references)
+        source, references = options.references, coco.read_references(options.references)
     elif options.data:
-        place = options.place
+        source = options.source
         with records.naming_corruption(options.data):
             references = dict(pipeline.captions_by_id(options.data, options.split))
     else:
         raise UserError("`references` is required (or `data`), for the captions to choose by.")
-    _check_images(options, n_best, references, place)
+    _check_images(options, n_best, references, source)
     references = {str(image): captions for image, captions in references.items()}
     if not any(map(any, references.values())):
-        raise UserError(f"{place} has no captions: there is nothing to choose by.")
+        raise UserError(f"{source} has no captions: there is nothing to choose by.")
     wanted = {image: references[str(image)] for image in n_best}
     return Oracle(wanted, {image: hypotheses.captions for image, hypotheses in n_best.items()})
 
@@ -167,19 +167,19 @@ def _tune(options: RerankOptions, compared: Compared) -> RerankSettings:
 
 
 def _check_images(
-    options: RerankOptions, n_best: Mapping[ImageId, NBest], known: Collection, place: str
+    options: RerankOptions, n_best: Mapping[ImageId, NBest], known: Collection, source: str
 ) -> None:
     """Refuses images that are not there; says how many have no hypotheses."""
     known = {str(image): None for image in known}
     unknown = [image for image in n_best if str(image) not in known]
     if unknown:
         raise UserError(
-            f"{len(unknown)} of {len(n_best)} images of {options.hypotheses} are not in {place}: "
+            f"{len(unknown)} of {len(n_best)} images of {options.hypotheses} are not in {source}: "
             f"{coco.first_few(unknown)}; it has {coco.first_few(known) or 'no images'}."
         )
     if len(n_best) < len(known):
         logging.warning(
-            "%d images of %s have no hypotheses: left out.", len(known) - len(n_best), place
+            "%d images of %s have no hypotheses: left out.", len(known) - len(n_best), source
         )
 
 

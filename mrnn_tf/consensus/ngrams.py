@@ -48,14 +48,14 @@ class Corpus:
             end: str. A word that every caption ends with, besides its own; none by default.
         """
         captions = list(captions)
-        flat = [each.encode(errors="replace") for some in captions for each in some]
+        flat = [caption.encode(errors="replace") for texts in captions for caption in texts]
         tokens = text.tokenize(tf.constant(flat, tf.string, [len(flat)]))
         if end:
             tokens = tf.concat([tokens, tf.fill([len(flat), 1], end)], axis=1)
         words, ids = tf.unique(tokens.flat_values, tf.int64)
         ids, splits = ids.numpy(), tokens.row_splits.numpy()
         keys, places, nodes, orders = _trie(ids, splits, len(words))
-        sizes = np.array([len(some) for some in captions], np.int64)
+        sizes = np.array([len(texts) for texts in captions], np.int64)
         owners = np.repeat(np.arange(len(sizes)), sizes)
 
         # Distinct pairs of a caption and an n-gram, then of an image and an n-gram.

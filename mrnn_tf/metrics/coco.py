@@ -105,11 +105,13 @@ def first_few(image_ids: Collection[ImageId], count: int = 3) -> str:
     return ", ".join([*map(str, itertools.islice(image_ids, count)), *more])
 
 
-def _captioned(entry: Any, place: str) -> tuple[ImageId, str]:
+def _captioned(entry: Any, location: str) -> tuple[ImageId, str]:
     match entry:
         case {"image_id": int(image_id) | str(image_id), "caption": str(caption)}:
             return image_id, caption
-    raise UserError(f"{place} is {_short(entry)}: an `image_id` and a text `caption` are wanted.")
+    raise UserError(
+        f"{location} is {_short(entry)}: an `image_id` and a text `caption` are wanted."
+    )
 
 
 def _describe(content: Any) -> str:

@@ -36,18 +36,20 @@ def read_n_best(path: str) -> dict[ImageId, NBest]:
     return once_each(path, "list", pairs)
 
 
-def _entry(entry: Any, place: str) -> tuple[ImageId, NBest]:
+def _entry(entry: Any, location: str) -> tuple[ImageId, NBest]:
     match entry:
         case {"image_id": int(image_id) | str(image_id), "captions": list(captions)}:
             pass
         case _:
-            raise UserError(f"{place} has no `image_id` and `captions`: {_WANTED}.")
+            raise UserError(f"{location} has no `image_id` and `captions`: {_WANTED}.")
     if not all(isinstance(caption, str) for caption in captions):
-        raise UserError(f"{place}: the `captions` of {image_id} must all be texts.")
+        raise UserError(f"{location}: the `captions` of {image_id} must all be texts.")
     log_probs = entry.get("log_probs")
     if log_probs is None:
         return image_id, NBest(tuple(captions))
     numbers = isinstance(log_probs, list) and all(isinstance(p, int | float) for p in log_probs)
     if not numbers or len(log_probs) != len(captions):
-        raise UserError(f"{place}: `log_probs` of {image_id} must be a number for every caption.")
+        raise UserError(
+            f"{location}: `log_probs` of {image_id} must be a number for every caption."
+        )
     return image_id, NBest(tuple(captions), tuple(map(float, log_probs)))

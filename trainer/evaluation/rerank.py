@@ -141,10 +141,10 @@ def _figures(
     return {
         row: metrics.evaluate(
             references,
-            {image: n_best[image].captions[place] for image, place in places.items()},
+            {image: n_best[image].captions[best] for image, best in choices.items()},
             meteor=False,
         ).overall
-        for row, places in chosen.items()
+        for row, choices in chosen.items()
     }
 
 
