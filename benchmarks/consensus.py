@@ -5,15 +5,11 @@
 
 Ten hypotheses of an image against the 300 captions of its 60 neighbours. The plain implementation
 compares pair by pair and counts the n-grams of both sentences each time, as the authors' program
-does; for CIDEr its document frequencies are counted beforehand, as ours are. Both sides begin with
-tokenised hypotheses and take turns in one process with one thread; the best round counts, and the
-scores are the same to 1e-6. Captions are synthetic unless --data names records: words follow
-Zipf's law, lengths those of Flickr8k. In graph is what an exported index runs, with tokenising.
+does; for CIDEr it is pycocoevalcap's own, with document frequencies counted beforehand, as ours
+are. Both sides take turns in one process with one thread; the best round counts, and the scores are
+the same to 1e-6. Captions are synthetic unless --data names records: words follow Zipf's law,
+lengths those of Flickr8k. Served is what an exported index runs, image by image.
 """
-
-import os
-
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import collections
 import time
@@ -22,18 +18,20 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
+from pycocoevalcap.cider.cider_scorer import CiderScorer
 
-from mrnn_tf.consensus import graph as consensus_graph
-from mrnn_tf.consensus import reranking as consensus
+from mrnn_tf.consensus.neighbours import Near
 from mrnn_tf.consensus.ngrams import Corpus
+from mrnn_tf.consensus.reranking import Comparison, M, RerankSettings, consensus
+from mrnn_tf.consensus.similarity import CiderD
 from mrnn_tf.data import pipeline
 from mrnn_tf.metrics import captions as metrics
-from mrnn_tf.metrics.cider import CiderD
+from mrnn_tf.metrics.nbest import NBest
 
 _DATA = flags.DEFINE_string("data", None, "Records whose training captions are used.")
 _CAPTIONS = flags.DEFINE_integer("captions", 30_000, "Synthetic training captions.")
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds of each side; the best counts.")
-HYPOTHESES, NEIGHBOURS, PER_IMAGE, IMAGES = 10, 60, 5, 20
+HYPOTHESES, NEIGHBOURS, PER_IMAGE, IMAGES, FEW = 10, 60, 5, 64, 2
 VOCABULARY = 8_000
 
 
@@ -41,87 +39,50 @@ def main(_) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     captions = list(pipeline.captions(_DATA.value, "train")) if _DATA.value else None
-    _compare(captions or _synthetic(_CAPTIONS.value))
-    print("\ngrowth with the number of training captions (synthetic), cider")
-    for count in (3_000, 30_000, 300_000):
-        _grow(_synthetic(count))
-
-
-def _compare(captions: list[list[str]]) -> None:
-    began = time.perf_counter()
+    captions = [metrics.tokenize(texts) for texts in captions or synthetic(_CAPTIONS.value)]
     corpus = Corpus.of(captions)
-    counted = time.perf_counter() - began
-    tokenized = [metrics.tokenize(some) for some in captions]
-    plain_cider = CiderD(tokenized)
-    asked = _asked(corpus, tokenized)
+    n_best, near = questions(captions)
     print(
-        f"{len(asked)} images, {HYPOTHESES} hypotheses each, against the captions of {NEIGHBOURS} "
-        f"of {len(captions):,} images\n{corpus.counts.shape[0]:,} captions counted once in "
-        f"{counted:.1f} s: {corpus.counts.shape[1]:,} n-grams"
+        f"{IMAGES} images, {HYPOTHESES} hypotheses each, against the captions of {NEIGHBOURS} of "
+        f"{len(captions):,} images"
     )
-    plain = {
-        "bleu": _plain_bleu,
-        "cider": lambda a, b: plain_cider.similarity(plain_cider.vector(a), plain_cider.vector(b)),
-    }
-    for name, similarity in plain.items():
-        compare, m = consensus.Comparison(name, corpus), consensus.M[name]
-        few = asked[:2]
+    for name, similarity in {"bleu": _plain_bleu, "cider": _plain_cider(captions)}.items():
         sides = {
-            "ours": lambda compare=compare, m=m: _ours(compare, asked, m),
-            "plain": lambda few=few, similarity=similarity, m=m: _plainly(
-                similarity, tokenized, few, m
-            ),
-        }
-        same = np.abs(np.array(sides["ours"]()[: len(few)]) - np.array(sides["plain"]())).max()
-        times = _times(sides)
-        ours, theirs = 1e3 * times["ours"] / len(asked), 1e3 * times["plain"] / len(few)
-        print(
-            f"  {name:6} ours {ours:8.2f} ms an image, plain {theirs:8.1f} ms, "
-            f"ratio {theirs / ours:.0f} (at least 100), scores differ by {same:.0e}"
-        )
-    graph = consensus_graph.ConsensusGraph(corpus.words, consensus_graph.arrays(corpus))
-    scores = tf.function(graph.scores)
-    sentences = tf.constant([hypotheses for hypotheses, _ in asked])
-    near = tf.constant([near for _, near in asked])
-    times = _times(
-        {
-            "one": lambda: [
-                scores(sentences[i : i + 1], near[i : i + 1]) for i in range(len(near))
+            "ours": ours(name, corpus, n_best, near),
+            "plain": lambda name=name, similarity=similarity: [
+                _plain_scores(similarity, captions, n_best[image], near.images[image], M[name])
+                for image in range(FEW)
             ],
-            "all": lambda: scores(sentences, near),
         }
+        scores = sides["ours"](), sides["plain"]()
+        same = max(np.abs(scores[0][image] - scores[1][image]).max() for image in range(FEW))
+        times = best_times(sides, _ROUNDS.value)
+        mine, theirs = 1e3 * times["ours"] / IMAGES, 1e3 * times["plain"] / FEW
+        print(
+            f"  {name:6} ours {mine:8.2f} ms an image, plain {theirs:8.1f} ms, "
+            f"ratio {theirs / mine:.0f} (at least 100), scores differ by {same:.0e}"
+        )
+    cider = CiderD(corpus)
+    served = tf.function(
+        lambda texts, images, weights: consensus(cider, texts, Near(images, weights))
     )
-    told = ", ".join(f"{name} {1e3 * each / len(asked):.2f}" for name, each in times.items())
-    print(f"  cider in graph, ms an image, one or all of them a call: {told}")
+    asked = [
+        (tf.constant([n_best[i].captions]), near.images[i : i + 1], near.weights[i : i + 1])
+        for i in range(IMAGES)
+    ]
+    times = best_times({"served": lambda: [served(*one) for one in asked]}, _ROUNDS.value)
+    print(f"  cider served {1e3 * times['served'] / IMAGES:.2f} ms an image")
 
 
-def _grow(captions: list[list[str]]) -> None:
-    began = time.perf_counter()
-    corpus = Corpus.of(captions)
-    compare = consensus.Comparison("cider", corpus)
-    asked = _asked(corpus, captions)
-    _ours(compare, asked[:1], consensus.M["cider"])
-    counted = time.perf_counter() - began
-    seconds = _times({"ours": lambda: _ours(compare, asked, consensus.M["cider"])})["ours"]
-    print(
-        f"  {corpus.counts.shape[0]:8,} captions: {1e3 * seconds / len(asked):6.2f} ms an image, "
-        f"counted once in {counted:.1f} s"
-    )
+def ours(name: str, corpus: Corpus, n_best: dict[int, NBest], near: Near) -> Callable:
+    comparison, settings = Comparison(name, corpus), RerankSettings(NEIGHBOURS)
+    return lambda: comparison(n_best, near).scores(name, settings)
 
 
-def _ours(compare: consensus.Comparison, asked: list, m: int) -> list[np.ndarray]:
-    return [compare(some, near).by_neighbours(NEIGHBOURS, m) for some, near in asked]
-
-
-def _plainly(similarity: Callable, tokenized: list, asked: list, m: int) -> list[np.ndarray]:
-    scores = []
-    for hypotheses, near in asked:
-        captions = [caption for image in near for caption in tokenized[image]]
-        pairs = [
-            sorted((similarity(each, c) for c in captions), reverse=True) for each in hypotheses
-        ]
-        scores.append(np.array([sum(some[:m]) / len(some[:m]) for some in pairs]))
-    return scores
+def _plain_scores(similarity: Callable, captions: list, hypotheses: NBest, near, m: int):
+    references = [caption for image in near for caption in captions[image]]
+    pairs = ([similarity(each, caption) for caption in references] for each in hypotheses.captions)
+    return np.array([np.mean(sorted(scores, reverse=True)[:m]) for scores in pairs])
 
 
 def _plain_bleu(hypothesis: str, reference: str) -> float:
@@ -137,34 +98,48 @@ def _plain_bleu(hypothesis: str, reference: str) -> float:
     return sum(scores) / max(len(scores), 1)
 
 
-def _asked(corpus: Corpus, tokenized: list[list[str]]) -> list[tuple[list[str], np.ndarray]]:
+def _plain_cider(captions: list[list[str]]) -> Callable[[str, str], float]:
+    counted = CiderScorer()
+    for texts in captions:
+        counted += (None, texts)
+    counted.compute_doc_freq()
+    unscored = [[]] * (len(captions) - 1)  # the number of images is that of reference lists
+
+    def similarity(hypothesis: str, reference: str) -> float:
+        scorer = CiderScorer(hypothesis, [reference])
+        scorer.crefs += unscored
+        scorer.document_frequency = counted.document_frequency
+        return scorer.compute_cider()[0]
+
+    return similarity
+
+
+def questions(captions: list[list[str]]) -> tuple[dict[int, NBest], Near]:
     """Hypotheses and neighbours; a hypothesis is a caption with the end of another one."""
     rng = np.random.default_rng(1)
-    asked = []
-    for _ in range(IMAGES):
-        near = rng.choice(len(corpus.images) - 1, NEIGHBOURS, replace=False)
-        captions = [caption.split() for image in near for caption in tokenized[image]]
-        pairs = rng.integers(0, len(captions), (HYPOTHESES, 2))
-        hypotheses = [" ".join(captions[a][:5] + captions[b][-5:]) for a, b in pairs]
-        asked.append((hypotheses, near))
-    return asked
+    n_best, near = {}, []
+    for image in range(IMAGES):
+        near.append(rng.choice(len(captions), NEIGHBOURS, replace=False))
+        texts = [caption.split() for other in near[-1] for caption in captions[other]]
+        pairs = rng.integers(0, len(texts), (HYPOTHESES, 2))
+        n_best[image] = NBest(tuple(" ".join(texts[a][:5] + texts[b][-5:]) for a, b in pairs))
+    return n_best, Near(np.array(near), np.ones((IMAGES, NEIGHBOURS)))
 
 
-def _synthetic(captions: int) -> list[list[str]]:
+def synthetic(captions: int) -> list[list[str]]:
     rng = np.random.default_rng(0)
     chances = 1 / np.arange(2, VOCABULARY + 2)
     words = np.array([f"word{i}" for i in range(VOCABULARY)])
     lengths = np.clip(rng.normal(10.8, 3.8, captions).round(), 2, 30).astype(int)
     drawn = words[rng.choice(VOCABULARY, lengths.sum(), p=chances / chances.sum())]
-    ends = np.cumsum(lengths)
-    texts = [" ".join(drawn[e - n : e]) for n, e in zip(lengths, ends, strict=True)]
+    texts = [" ".join(part) for part in np.split(drawn, np.cumsum(lengths)[:-1])]
     return [texts[i : i + PER_IMAGE] for i in range(0, captions, PER_IMAGE)]
 
 
-def _times(sides: dict[str, Callable]) -> dict[str, float]:
+def best_times(sides: dict[str, Callable], rounds: int) -> dict[str, float]:
     """The seconds of each side in its best round, after one round that does not count."""
     best = dict.fromkeys(sides, np.inf)
-    for number in range(_ROUNDS.value + 1):
+    for number in range(rounds + 1):
         for name, call in sides.items():
             began = time.perf_counter()
             call()

@@ -5,10 +5,10 @@ import tensorflow as tf
 
 from export.signatures import Servable, Settings, or_nothing
 from mrnn_tf import schema
-from mrnn_tf.consensus.graph import ConsensusGraph, arrays
-from mrnn_tf.consensus.neighbours import Whitening
+from mrnn_tf.consensus.neighbours import Neighbourhood
 from mrnn_tf.consensus.ngrams import Corpus
-from mrnn_tf.consensus.reranking import TEMPERATURE
+from mrnn_tf.consensus.reranking import consensus
+from mrnn_tf.consensus.similarity import CiderD
 from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.retrieval.index import Index
 from mrnn_tf.run import Run
@@ -31,7 +31,7 @@ class Reranker(tf.Module):
     Attributes:
         captioned: int [C], the images that have captions.
         corpus: Corpus, of their captions.
-        whitening: Whitening, of their refined features.
+        neighbourhood: Neighbourhood, of their refined features.
     """
 
     def __init__(self, run: Run, index: Index, settings: Settings, neighbours: int):
@@ -42,13 +42,9 @@ class Reranker(tf.Module):
         self.captioned, first = np.unique(index.owners[order], return_index=True)
         texts = np.array([each.decode(errors="replace") for each in index.captions], object)
         self.corpus = Corpus.of([texts[some] for some in np.split(order, first[1:])])
-        self.graph = ConsensusGraph(self.corpus.words, arrays(self.corpus))
-        refined = scaled_tanh(index.images[self.captioned]).numpy()
-        self.whitening = Whitening.of(refined)
-        self._whitened = tf.Variable(self.whitening(refined), trainable=False)
-        self._mean = tf.Variable(self.whitening.mean, trainable=False)
-        self._directions = tf.Variable(self.whitening.directions, trainable=False)
-        self._neighbours = min(neighbours, len(refined))
+        self._cider = CiderD(self.corpus)
+        self.neighbourhood = Neighbourhood(scaled_tanh(index.images[self.captioned]).numpy())
+        self._neighbours = neighbours
 
     def captions(self, features: tf.Tensor, refined: tf.Tensor) -> dict[str, tf.Tensor]:
         """Captions [B, N] of images, given their features [B, D] and the refined ones [B, M]."""
@@ -56,7 +52,8 @@ class Reranker(tf.Module):
         found = captioner.best_sentences(or_nothing(features))
         captions = captioner.vocabulary.sentences(found.ids)
         there = found.log_probs > schema.MISSING_LOG_PROB
-        scores = self.graph.scores(captions, *self._near(refined))
+        near = self.neighbourhood.near(refined, self._neighbours)
+        scores = consensus(self._cider, captions, near)
         scores = tf.where(there, scores, schema.MISSING_LOG_PROB)
         scores, order = tf.math.top_k(scores, scores.shape[1])
         return {
@@ -64,17 +61,3 @@ class Reranker(tf.Module):
             schema.LOG_PROBS: tf.gather(found.log_probs, order, batch_dims=1),
             schema.CONSENSUS: scores,
         }
-
-    def _near(self, refined: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The near images [B, k] as numbers in the corpus, and what they count [B, k]."""
-        there = tf.reduce_all(tf.math.is_finite(refined), axis=1, keepdims=True)
-        own = _unit(tf.where(there, refined, 0.0)) - self._mean
-        own = _unit(tf.matmul(own, self._directions))
-        cosines = tf.matmul(own, self._whitened, transpose_b=True)
-        cosines, near = tf.math.top_k(cosines, self._neighbours)
-        squares = tf.maximum(2.0 - 2.0 * cosines, 0.0)  # of the distances of unit vectors
-        return near, tf.exp(-squares / TEMPERATURE)
-
-
-def _unit(features: tf.Tensor) -> tf.Tensor:
-    return features / tf.maximum(tf.norm(features, axis=1, keepdims=True), 1e-12)

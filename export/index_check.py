@@ -10,8 +10,8 @@ from export.check import Tensors, same
 from export.index_signatures import IndexServable
 from mrnn_tf import decode, schema
 from mrnn_tf.config import BeamSearch
-from mrnn_tf.consensus.neighbours import nearest
-from mrnn_tf.consensus.reranking import TEMPERATURE, Comparison, M, nearness
+from mrnn_tf.consensus.reranking import Comparison, RerankSettings
+from mrnn_tf.metrics.nbest import NBest
 from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.retrieval.search import Found, search_images, search_sentences
 from mrnn_tf.retrieval.sentences import pad
@@ -85,8 +85,7 @@ def _similar_images(servable: IndexServable, features: np.ndarray) -> Results:
 
 
 def _caption_reranked(servable: IndexServable, features: np.ndarray) -> Results:
-    index, model, settings = servable.index, servable.network.model, servable.settings
-    reranker = servable.reranker
+    model, settings, reranker = servable.network.model, servable.settings, servable.reranker
     image = model.project_image(features[np.newaxis])
     found = decode.beam(
         *decode.begin(model, image),
@@ -94,13 +93,11 @@ def _caption_reranked(servable: IndexServable, features: np.ndarray) -> Results:
     )
     there = found.log_probs[0] > schema.MISSING_LOG_PROB
     captions = servable.vocabulary.sentences(found.ids[0][there]).numpy().tolist()
-    images = reranker.whitening(scaled_tanh(index.images[reranker.captioned]).numpy())
-    own = reranker.whitening(scaled_tanh(image["multimodal"]).numpy())
-    [near], [distances] = nearest(own, images, settings.neighbours)
-    compared = Comparison("cider", reranker.corpus)(
-        [each.decode() for each in captions], near, nearness(distances, TEMPERATURE)
-    )
-    scores = compared.by_neighbours(settings.neighbours, M["cider"])
+    refined = scaled_tanh(image["multimodal"]).numpy()
+    near = reranker.neighbourhood.nearest(refined, settings.neighbours)
+    n_best = {0: NBest(tuple(caption.decode() for caption in captions))}
+    compared = Comparison("cider", reranker.corpus)(n_best, near)
+    scores = compared.scores("cider", RerankSettings(settings.neighbours))[0]
     return [(caption,) for caption in captions], scores
 
 

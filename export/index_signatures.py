@@ -19,7 +19,7 @@ from export.index_captions import FEWEST, Reranker
 from export.signatures import Settings, or_nothing
 from mrnn_tf import schema
 from mrnn_tf.config import BeamSearch
-from mrnn_tf.consensus.reranking import K as NEIGHBOURS
+from mrnn_tf.consensus.neighbours import K as NEIGHBOURS
 from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.retrieval.expansion import word_expansions
 from mrnn_tf.retrieval.index import Index

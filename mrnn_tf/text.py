@@ -28,6 +28,12 @@ def tokenize(texts: tf.Tensor) -> tf.RaggedTensor:
     return tf.strings.split(tf.strings.regex_replace(texts, _WORD_OR_ANY, r"\1 "))
 
 
+def tokenized(texts: tf.Tensor) -> tf.Tensor:
+    """The words of each text, joined by spaces: string of any shape."""
+    words = tf.strings.reduce_join(tokenize(tf.reshape(texts, [-1])), axis=-1, separator=" ")
+    return tf.reshape(words, tf.shape(texts))
+
+
 class Vocabulary(tf.Module):
     """Words and their ids; the reserved words of the schema come first.
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from mrnn_tf.consensus import graph as consensus_graph
-from mrnn_tf.consensus.graph import ConsensusGraph
+from mrnn_tf.consensus.neighbours import Near
 from mrnn_tf.consensus.ngrams import Corpus
-from mrnn_tf.consensus.reranking import Comparison
-from mrnn_tf.metrics import captions as metrics
+from mrnn_tf.consensus.reranking import Comparison, RerankSettings, consensus
+from mrnn_tf.consensus.similarity import CiderD
+from mrnn_tf.metrics.nbest import NBest
 
 WORDS = ["a", "the", "dog", "cat", "runs", "sits", "on", "in", "grass", "red", "big", "and"]
 IMAGES, K, N, M = 40, 8, 5, 12
@@ -26,8 +26,13 @@ def corpus():
 
 
 @pytest.fixture(scope="module")
-def graph(corpus):
-    return ConsensusGraph(corpus.words, consensus_graph.arrays(corpus), m=M)
+def cider(corpus):
+    return CiderD(corpus)
+
+
+def scores(cider, captions, neighbours, weights=None):
+    weights = np.ones(np.shape(neighbours), np.float32) if weights is None else weights
+    return consensus(cider, tf.constant(captions), Near(neighbours, weights), M)
 
 
 @pytest.fixture(scope="module")
@@ -51,55 +56,52 @@ def asked():
 
 
 def expected(corpus, captions, neighbours, weights):
-    compare = Comparison("cider", corpus)
-    return [
-        compare(metrics.tokenize(some), near, each).by_neighbours(K, M)
-        for some, near, each in zip(captions, neighbours, weights, strict=True)
-    ]
+    n_best = {i: NBest(tuple(some)) for i, some in enumerate(captions)}
+    compared = Comparison("cider", corpus)(n_best, Near(neighbours, weights))
+    return list(compared.scores("cider", RerankSettings(K, M)).values())
 
 
-def test_the_scores_are_the_librarys(graph, corpus, asked):
+def test_the_scores_are_the_librarys(cider, corpus, asked):
     captions, neighbours, weights = asked
-    found = graph.scores(tf.constant(captions), neighbours, weights).numpy()
+    found = scores(cider, captions, neighbours, weights).numpy()
     np.testing.assert_allclose(found, expected(corpus, *asked), atol=1e-4)
     assert found[0, 1] > 0.05 and found[5].max() > 0.05
     assert not found[[1, 3, 4]].any() and found[0, 0] == 0.0
 
 
-def test_without_weights_all_neighbours_count_alike(graph, corpus, asked):
+def test_without_weights_all_neighbours_count_alike(cider, corpus, asked):
     captions, neighbours, weights = asked
-    found = graph.scores(tf.constant(captions), tf.constant(neighbours, tf.int32)).numpy()
+    found = scores(cider, captions, tf.constant(neighbours, tf.int32)).numpy()
     alike = expected(corpus, captions, neighbours, np.ones_like(weights))
     np.testing.assert_allclose(found, alike, atol=1e-4)
 
 
-def test_a_row_does_not_depend_on_its_batch(graph, asked):
+def test_a_row_does_not_depend_on_its_batch(cider, asked):
     captions, neighbours, weights = asked
-    whole = graph.scores(tf.constant(captions), neighbours, weights).numpy()
+    whole = scores(cider, captions, neighbours, weights).numpy()
     for i in range(len(captions)):
         part = slice(i, i + 1)
-        alone = graph.scores(tf.constant(captions[part]), neighbours[part], weights[part])
+        alone = scores(cider, captions[part], neighbours[part], weights[part])
         np.testing.assert_allclose(alone.numpy(), whole[part], atol=1e-6)
 
 
-def test_an_empty_batch_and_no_neighbours_are_valid(graph):
-    assert graph.scores(tf.zeros([0, 3], tf.string), tf.zeros([0, K], tf.int32)).shape == (0, 3)
-    none = graph.scores(tf.constant([["a dog"]]), tf.zeros([1, 0], tf.int32))
+def test_an_empty_batch_and_no_neighbours_are_valid(cider):
+    assert scores(cider, np.zeros([0, 3], str), tf.zeros([0, K], tf.int32)).shape == (0, 3)
+    none = scores(cider, [["a dog"]], tf.zeros([1, 0], tf.int32))
     assert none.numpy().tolist() == [[0.0]]
 
 
 def test_a_corpus_of_single_words_has_no_longer_n_grams():
-    corpus = Corpus.of([["dog"], ["cat"], []])
-    graph = ConsensusGraph(corpus.words, consensus_graph.arrays(corpus))
-    found = graph.scores(tf.constant([["a dog runs", "dog"]]), [[0]]).numpy()
+    cider = CiderD(Corpus.of([["dog"], ["cat"], []]))
+    found = scores(cider, [["a dog runs", "dog"]], [[0]]).numpy()
     assert found[0, 1] == pytest.approx(10 / 4) and 0 < found[0, 0] < found[0, 1]
 
 
 @pytest.fixture(scope="module")
-def saved(graph, tmp_path_factory):
+def saved(cider, tmp_path_factory):
     """A SavedModel as an index would be: its arrays are variables, its sizes are open."""
     module = tf.Module()
-    module.graph = graph
+    module.cider = cider
 
     @tf.function(
         input_signature=[
@@ -109,7 +111,7 @@ def saved(graph, tmp_path_factory):
         ]
     )
     def rerank(captions, neighbours, weights):
-        return {"consensus": graph.scores(captions, neighbours, weights)}
+        return {"consensus": consensus(cider, captions, Near(neighbours, weights), M)}
 
     directory = str(tmp_path_factory.mktemp("saved"))
     tf.saved_model.save(module, directory, signatures=rerank)
@@ -140,9 +142,9 @@ def test_it_runs_in_a_session_as_tf_serving_has_it(saved, corpus, asked):
     np.testing.assert_allclose(found, expected(corpus, *asked), atol=1e-4)
 
 
-def test_the_arrays_are_variables_and_not_part_of_the_graph(saved, graph):
-    held = {variable.name for variable in graph.variables}
-    assert {name.split(":")[0] for name in held} == set(consensus_graph.arrays(Corpus.of([["a"]])))
+def test_the_arrays_are_variables_and_not_part_of_the_graph(saved, cider):
+    held = {variable.name.split(":")[0] for variable in cider.variables}
+    assert held == {"ids", "captions", "images", "keys", "frequencies", "norms"}
     largest = max(
         (
             node.attr["value"].tensor.ByteSize()
@@ -162,6 +164,6 @@ def _read(directory):
         return saved_model_pb2.SavedModel.FromString(file.read())
 
 
-def test_bad_arguments_are_refused(corpus):
+def test_bad_arguments_are_refused(cider):
     with pytest.raises(ValueError, match="`m` must be 1"):
-        ConsensusGraph(corpus.words, consensus_graph.arrays(corpus), m=0)
+        consensus(cider, [["a dog"]], Near([[0]], [[1.0]]), m=0)

@@ -14,6 +14,7 @@ from pycocoevalcap.meteor.meteor import Meteor
 from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
+from mrnn_tf.data import demo
 from mrnn_tf.metrics import captions, coco
 
 REFERENCES = {
@@ -175,7 +176,7 @@ def test_missing_images_are_named_and_counted():
 
 
 def test_an_unknown_tokeniser_is_refused():
-    with pytest.raises(ValueError, match="one of mrnn, ptb, not 'nltk'"):
+    with pytest.raises(ValueError, match="one of mrnn, ptb, treebank, not 'nltk'"):
         evaluate(REFERENCES, RESULTS, tokenizer="nltk")
 
 
@@ -244,6 +245,28 @@ def test_ptb_keeps_captions_with_line_breaks_apart(capfd):
         *("a dog", "a cat", "", "end")
     ]
     assert capfd.readouterr() == ("", "")
+
+
+@needs_java
+def test_treebank_words_of_the_demo_are_those_of_ptb():
+    texts = [
+        text
+        for _, _, scene, rng in demo.scenes(0, 1500)
+        for _, text in demo.captions.describe(scene, rng)
+    ]
+    pairs = zip(captions.tokenize(texts, "ptb"), captions.tokenize(texts, "treebank"), strict=True)
+    assert [ptb == treebank for ptb, treebank in pairs].count(True) == len(texts) == 7500
+    texts = ["A dog's toy, (red) in the air.", "", "Ünï -- don't\nstop...", "1/2 x 20 % & #5;"]
+    assert captions.tokenize(texts, "treebank") == captions.tokenize(texts, "ptb")
+
+
+def test_treebank_needs_no_java(fake_java):
+    fake_java()
+    texts = ["A Dog's toy, isn't \"red\" (here).", "?!", "a\r\ndog \ud83d"]
+    expected = ["a dog 's toy is n't red -lrb- here -rrb-", "", "a dog"]
+    assert captions.tokenize(texts, "treebank") == expected
+    overall = evaluate(REFERENCES, RESULTS, tokenizer="treebank").overall
+    assert overall["tokenizer"] == "treebank" and overall["rouge_l"] > 0.5
 
 
 # Files
@@ -355,4 +378,4 @@ def test_the_program_fails_in_one_sentence(metrics, files, write):
 def test_the_program_explains_itself(metrics):
     done = metrics("--help")
     assert "python -m mrnn_tf.metrics --references captions.json" in done.out
-    assert "--tokenizer: <mrnn|ptb>" in done.out
+    assert "--tokenizer: <mrnn|ptb|treebank>" in done.out

@@ -1,8 +1,13 @@
 import numpy as np
 import pytest
 
-from mrnn_tf.consensus import neighbours
-from mrnn_tf.consensus.neighbours import MISSING, Whitening, nearest
+from mrnn_tf.consensus.neighbours import (
+    MISSING,
+    TEMPERATURE,
+    Neighbourhood,
+    Whitening,
+    nearest,
+)
 
 
 @pytest.fixture
@@ -54,7 +59,7 @@ def test_bad_arguments_are_refused(features, shape, k, message):
 
 def test_whitened_features_vary_alike_in_every_direction(features):
     stretched = features * np.array([30.0] + [1.0] * 15, np.float32) + 2
-    whitening = Whitening.of(stretched, size=16)
+    whitening = Whitening(stretched, size=16)
     unit = stretched / np.linalg.norm(stretched, axis=1, keepdims=True)
     covariance = np.cov((unit - whitening.mean) @ whitening.directions, rowvar=False)
     variances = np.diagonal(covariance)
@@ -71,7 +76,7 @@ def test_whitening_makes_small_directions_count(features):
         [rng.normal(0, 20, (300, 1)), np.eye(4)[meaning] + rng.normal(0, 0.05, (300, 4))], axis=1
     ).astype(np.float32)
     images[:, 0] += 100
-    white = Whitening.of(images)(images)
+    white = Whitening(images)(images).numpy()
 
     def agreement(features):
         found, _ = nearest(features, features, k=6)
@@ -83,6 +88,34 @@ def test_whitening_makes_small_directions_count(features):
 def test_whitening_keeps_only_directions_that_vary(features):
     flat = features.copy()
     flat[:, 8:] = 0.0
-    assert neighbours.Whitening.of(flat).directions.shape == (16, 8)
+    assert Whitening(flat).directions.shape == (16, 8)
     with pytest.raises(ValueError, match="two images"):
-        Whitening.of(features[:1])
+        Whitening(features[:1])
+
+
+@pytest.mark.parametrize("whiten", [True, False])
+def test_a_neighbourhood_leaves_an_image_out_of_its_own(features, whiten):
+    neighbourhood = Neighbourhood(features, whiten)
+    white = Whitening(features)(features).numpy() if whiten else features
+    numbers, distances = nearest(white[:9], white, k=6)
+    images, weights = neighbourhood.nearest(features[:9], k=5, own=np.arange(9))
+    np.testing.assert_array_equal(images, numbers[:, 1:])
+    expected = np.exp(-np.square(distances[:, 1:]) / TEMPERATURE) if whiten else np.ones((9, 5))
+    np.testing.assert_allclose(weights, expected, rtol=1e-5)
+    others, _ = neighbourhood.nearest(features[:9], k=5)
+    np.testing.assert_array_equal(others, numbers[:, :5])
+    few = Neighbourhood(features[:3], whiten).nearest(features[:1], k=4, own=[0])
+    assert sorted(few.images[0]) == [MISSING, MISSING, 1, 2]
+    assert few.weights[0, 2:].tolist() == [0.0, 0.0]
+
+
+def test_a_graph_finds_the_same_neighbours(features):
+    neighbourhood = Neighbourhood(features)
+    queries = features[:9] + 0.1
+    queries[3, 2] = np.nan
+    images, weights = neighbourhood.near(queries, k=5)
+    expected = neighbourhood.nearest(queries, k=5)
+    np.testing.assert_array_equal(images, expected.images)
+    np.testing.assert_allclose(weights, expected.weights, rtol=1e-5)
+    assert (expected.images[3] == MISSING).all() and not expected.weights[3].any()
+    assert Neighbourhood(features[:3]).near(queries, k=5).images.shape == (9, 3)

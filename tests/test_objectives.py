@@ -1,11 +1,11 @@
 import numpy as np
+import plain
 import pytest
 import tensorflow as tf
 import tiny
 
 from mrnn_tf import decode, run, schema, text
 from mrnn_tf.config import BeamSearch, ModelConfig, RunConfig, TrainConfig
-from mrnn_tf.metrics.cider import CiderD
 from trainer import objectives
 
 CORPUS = [tiny.captions_of(i % 3, i % 4) for i in range(12)]
@@ -49,20 +49,18 @@ def test_likelihood_is_the_cost_of_the_paper(network):
 def test_rewards_are_the_cider_of_what_was_found(network, vocabulary):
     objective = objectives.ExpectedCider(CORPUS, vocabulary, width=3)
     tokenised = [[caption.lower().strip(".") + " </s>" for caption in some] for some in CORPUS]
-    found = [[b"a red dog", b"a red boat", b""], [b"there is", b"a green cat here", b"we"]]
-    references = [[b"a red dog", b""], [b"a green cat", b"there is a green cat here"]]
-    found, references = np.array(found, object), np.array(references, object)
-    cider = CiderD(tokenised)
+    found = [["a red dog", "a red boat", ""], ["there is", "a green cat here", "we"], ["a"] * 3]
+    references = [["a red dog", ""], ["a green cat", "there is a green cat here"], ["", ""]]
+    cider = plain.cider(tokenised)
     expected = [
         [
-            cider.score(
-                sentence.decode() + " </s>", [f"{each.decode()} </s>" for each in row if each]
-            )
+            np.mean([cider(f"{sentence} </s>", f"{each} </s>") for each in row if each] or [0.0])
             for sentence in some
         ]
         for some, row in zip(found, references, strict=True)
     ]
-    np.testing.assert_allclose(objective._rewards(found, references), expected, rtol=1e-5)
+    raw = [[caption.upper() + "." for caption in row] for row in references]
+    np.testing.assert_allclose(objective._rewards(found, raw), expected, rtol=1e-5)
     assert expected[0][0] > expected[0][1] > expected[0][2] == 0.0
 
 
@@ -74,16 +72,19 @@ def test_probability_moves_to_captions_that_score_above_the_others(
     given = np.float32([[1, 0, 0, 0], [2, 2, 2, 2]])
     seen = {}
 
-    def rewards(sentences, references):
-        seen["sentences"], seen["references"] = sentences, references
-        return given
+    def rewards(sentences, captions):
+        seen["sentences"], seen["captions"] = sentences.numpy(), captions
+        return tf.constant(given)
 
     monkeypatch.setattr(objective, "_rewards", rewards)
     with tf.GradientTape() as tape:
         terms = objective.terms(network, batch)
-    assert seen["references"].tolist() == [[b"a red dog"], [b"a cat"]]
+    assert seen["captions"].tolist() == [["A red dog."], ["A cat"]]
     assert all(len(set(row)) == 4 for row in seen["sentences"].tolist())
+    # A sum over images is divided by images, however many words they have.
     assert float(terms.total) == -float(terms.cost) and float(terms.count) == 2.0
+    words = [len(sentence.split()) + 1 for sentence in seen["sentences"].flat]
+    assert float(terms.words) == sum(words) > 8
 
     shares = np.exp(log_probs(network, vocabulary, batch, seen["sentences"]))
     shares /= shares.sum(axis=1, keepdims=True)

@@ -48,7 +48,7 @@ def near(data, job):
     return ["--data", data, "--job_dir", job, "--k=2"]
 
 
-@pytest.mark.parametrize("method", ["cider", "sentence_bleu", "combined"])
+@pytest.mark.parametrize("method", ["cider", "bleu", "combined"])
 def test_the_captions_of_near_images_say_what_is_right(
     method, rerank, tiny_data, tiny_job, tmp_path
 ):

@@ -1,17 +1,16 @@
-"""The table and the figure of reranking, as an evaluation shows them."""
+"""What an evaluation says of reranking: figures, and images whose first caption changed."""
 
 import dataclasses
-import re
 
 import pytest
 import tiny
 
+from mrnn_tf.consensus.reranking import RerankSettings
 from mrnn_tf.metrics import captions as metrics
+from mrnn_tf.metrics.nbest import NBest
 from mrnn_tf.run import Run
-from trainer import reranking
-from trainer.captioning import Captioned, Sentences
-from trainer.methods import Settings
-from trainer.neighbourhood import Neighbourhood
+from mrnn_tf.split import Split
+from trainer.evaluation import rerank
 
 
 def right(i):
@@ -22,32 +21,35 @@ def wrong(i):
     return f"a {tiny.COLOURS[(i + 1) % 3]} {tiny.THINGS[(i + 2) % 4]}"
 
 
-def captioned(i, references=True):
-    captions = (wrong(i), wrong(i + 1), right(i), f"<{right(i)}> boat boat boat")
-    return Captioned(
-        image_id=f"val-{i}.jpg",
-        references=tuple(tiny.captions_of(i % 3, i % 4)) if references else (),
-        rows={},
-        beam=Sentences((), ()),
-        n_best=Sentences(captions, (-4.0, -4.1, -4.2, -9.0)),
-        words=(),
-        word_log_probs=(),
-        evidence=(),
-    )
+def hypotheses(images):
+    return {
+        f"val-{i}.jpg": NBest(
+            (wrong(i), wrong(i + 1), right(i), f"<{right(i)}> boat boat boat"),
+            (-4.0, -4.1, -4.2, -9.0),
+        )
+        for i in images
+    }
 
 
 @pytest.fixture(scope="module")
-def reranked(tiny_data, tiny_job, tmp_path_factory):
-    run = Run.load(tiny_job)
-    data = tiny.write(str(tmp_path_factory.mktemp("pictures") / "data"), pictures=True)
-    silent = dataclasses.replace(captioned(11), n_best=Sentences((), ()))
-    images = [*map(captioned, range(11)), silent]
-    settings = Settings(k=2, m=6)
-    return reranking.rerank(run, tiny_data, run.source(data, "val"), images, settings)
+def run(tiny_job):
+    return Run.load(tiny_job)
+
+
+@pytest.fixture(scope="module")
+def splits(run, tiny_data):
+    return {name: Split.read(run, tiny_data, name) for name in ("train", "val")}
+
+
+@pytest.fixture(scope="module")
+def reranked(run, splits):
+    n_best = {**hypotheses(range(11)), "val-11.jpg": NBest(())}
+    settings = RerankSettings(k=2, m=6)
+    return rerank.rerank_split(run, splits["val"], splits["train"], n_best, settings)
 
 
 def test_the_rows_are_those_of_the_paper_s_table(reranked):
-    assert list(reranked.rows) == [
+    assert list(reranked.figures) == [
         "top-1",
         "mbr",
         "neighbours-bleu",
@@ -61,47 +63,44 @@ def test_the_rows_are_those_of_the_paper_s_table(reranked):
         expected = metrics.evaluate(
             references, {f"val-{i}.jpg": caption(i) for i in range(11)}, meteor=False
         )
-        assert reranked.rows[row] == pytest.approx(expected.overall), row
-    assert reranked.rows["oracle_cider"]["cider"] > reranked.rows["top-1"]["cider"] + 0.5
+        assert reranked.figures[row] == pytest.approx(expected.overall), row
+    assert reranked.figures["oracle_cider"]["cider"] > reranked.figures["top-1"]["cider"] + 0.5
 
 
-def test_the_section_has_the_table_and_the_ranks(reranked):
-    assert reranked.heading == "Consensus reranking"
-    for row, values in reranked.rows.items():
-        cells = re.search(rf"<span>{row}</span>(.*?)</tr>", reranked.section)[1]
-        assert f"{values['cider']:.3f}".removeprefix("0") in cells
-    assert "m-RNN-shared-NNref-CIDEr" in reranked.section
-    assert reranked.section.count("<svg") == reranked.section.count("data:image/jpeg") == 6
-    assert reranked.section.count("&lt;a") == 6  # what a system says is text, not HTML
-    assert re.search(r"CIDEr \+\d\.\d\d", reranked.section)
-
-
-def test_the_ranks_are_before_and_after(reranked):
-    first = re.search(r"<svg.*?</svg>", reranked.section)[0]
-    captions = re.findall(r'font-weight="(\d+)">(.*?) <tspan', first)
-    assert [weight for weight, _ in captions] == ["600", "400", "400", "400"]
-    image = int(re.search(r"val-(\d+)", reranked.section)[1])
-    assert captions[0][1] == right(image)
-    ranks = re.findall(r'text-anchor="middle">(\d)<', first)
-    assert ranks[:2] == ["3", "1"] and sorted(ranks[::2]) == ["1", "2", "3", "4"]
+def test_the_changes_are_of_images_that_gain_most_little_and_least(reranked):
+    assert len({change.image_id for change in reranked.changes}) == len(reranked.changes) == 6
+    gains = [change.gain for change in reranked.changes]
+    assert gains == sorted(gains, reverse=True) and gains[0] > 0.5
+    for change in reranked.changes:
+        assert change.captions == hypotheses(range(12))[change.image_id].captions
+        assert change.order[0] == 2 and sorted(change.order) == [0, 1, 2, 3]
+        ranked = [change.scores[place] for place in change.order]
+        assert ranked == sorted(change.scores, reverse=True)
 
 
 @pytest.mark.parametrize("features", ["whitened", "refined", "original"])
-def test_a_training_image_is_not_its_own_neighbour(features, tiny_data, tiny_job):
-    run = Run.load(tiny_job)
-    training = Neighbourhood(run, tiny_data, features)
-    ids = [f"train-{i}.jpg" for shard in range(2) for i in range(shard, 24, 2)]
-    for image_id, near in training.nearest(run.source(tiny_data, "train"), k=1).items():
-        [other] = near.images
+def test_a_training_image_is_not_its_own_neighbour(features, run, splits):
+    training = splits["train"]
+    images, _ = rerank.find_neighbours(run, training, training, training.ids, 1, features)
+    for image_id, [other] in zip(training.ids, images, strict=True):
         same = int(image_id[6:-4]) % 12  # images of one colour and thing are 12 apart
-        assert ids[other] != image_id and int(ids[other][6:-4]) % 12 == same
-    whole = training.nearest(run.source(tiny_data, "train"), k=30)[ids[0]]
-    assert sorted(whole.images[:23]) == list(range(1, 24))
+        other = training.ids[other]
+        assert other != image_id and int(other[6:-4]) % 12 == same
+    whole, _ = rerank.find_neighbours(run, training, training, training.ids[:1], 30, features)
+    assert sorted(whole[0, :23]) == list(range(1, 24))
 
 
-def test_images_without_references_have_a_figure_only(tiny_data, tiny_job):
-    run = Run.load(tiny_job)
-    images = [captioned(i, references=False) for i in range(4)]
-    found = reranking.rerank(run, tiny_data, run.source(tiny_data, "val"), images, Settings(k=2))
-    assert found.rows == {}
-    assert "<table" not in found.section and found.section.count("<svg") == 4
+def test_images_without_references_have_changes_only(run, splits):
+    silent = dataclasses.replace(splits["val"], captions=((),) * len(splits["val"]))
+    settings = RerankSettings(k=2)
+    found = rerank.rerank_split(run, silent, splits["train"], hypotheses(range(4)), settings)
+    assert found.figures == {}
+    assert [change.gain for change in found.changes] == [None] * 4
+
+
+def test_training_images_need_captions(run, splits):
+    silent = dataclasses.replace(splits["train"], captions=((),) * len(splits["train"]))
+    with pytest.raises(ValueError, match="have no captions"):
+        rerank.rerank_split(run, splits["val"], silent, hypotheses(range(4)))
+    with pytest.raises(ValueError, match="`features` must be one of whitened"):
+        rerank.find_neighbours(run, silent, silent, [], 1, "raw")

@@ -26,11 +26,14 @@ from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import captions as metrics
 from mrnn_tf.metrics import coco
+from mrnn_tf.metrics.nbest import NBest
 from mrnn_tf.model.words import nearest_words
 from mrnn_tf.retrieval import marginal
 from mrnn_tf.run import Run
-from trainer import cards, curves, report, reranking, retrieval, retrieval_page
+from mrnn_tf.split import Split
+from trainer import cards, curves, report, retrieval, retrieval_page
 from trainer.captioning import Captioned, Decoding, beam_row, caption_images
+from trainer.evaluation.rerank import rerank_split
 from trainer.loops import Evaluator
 
 CAPTIONS, RERANK, RETRIEVAL = TASKS = ("captions", "rerank", "retrieval")
@@ -94,9 +97,10 @@ def main(_: list[str]) -> None:
             coco.write_references(place("references.json"), references)
             scores[CAPTIONS], cider = _score(run, source, captioned, references, decoding)
         if RERANK in tasks and captioned:
-            reranked = reranking.rerank(run, reference_data, source, captioned)
-            scores[RERANK] = reranked.rows
-            sections.append((reranked.heading, reranked.section))
+            n_best = {i.image_id: NBest(i.n_best.captions, i.n_best.log_probs) for i in captioned}
+            training = Split.read(run, reference_data, schema.TRAIN)
+            split = Split.read(run, source.directory, source.split)
+            scores[RERANK] = rerank_split(run, split, training, n_best).figures
         if RETRIEVAL in tasks:
             ranks, searches = retrieval.evaluate(
                 run, source, reference_data, _ranking(), place("retrieval.work")

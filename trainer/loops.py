@@ -86,8 +86,8 @@ class Trainer(orbit.AbstractTrainer):
         everybody = tf.distribute.ReduceOp.SUM
         with tf.GradientTape() as tape:
             terms = self._objective.terms(self._network, batch)
-            words = replica.all_reduce(everybody, terms.words) if replicas > 1 else terms.words
-            cost = terms.cost / words  # Eq. 6: over the words of the global batch
+            count = replica.all_reduce(everybody, terms.count) if replicas > 1 else terms.count
+            cost = terms.cost / count  # Eq. 6: over the words of the global batch
             if self._config.l2:
                 cost += self._config.l2 * loss.l2(self._network.model) / replicas
         parts = self._network.trainable_parts()

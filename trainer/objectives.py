@@ -1,34 +1,39 @@
 """What a training step makes smaller.
 
-An objective turns a batch into `Terms`: a sum to differentiate, the words that it is divided by,
-and a total and a count whose ratio tells how training goes. All are sums over a replica's part of
-the global batch, so that replicas add up.
+An objective turns a batch into `Terms`: a sum to differentiate and what it is divided by, and a
+total and a count whose ratio tells how training goes. All are sums over a replica's part of the
+global batch, so that replicas add up.
 """
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from mrnn_tf import decode, schema, text
 from mrnn_tf.config import BeamSearch
-from mrnn_tf.metrics.captions import tokenize
-from mrnn_tf.metrics.cider import CiderD
+from mrnn_tf.consensus.ngrams import Corpus
+from mrnn_tf.consensus.similarity import CiderD
 from mrnn_tf.model import loss
 from mrnn_tf.run import Network
 from mrnn_tf.text import Vocabulary
 
 
 class Terms(NamedTuple):
-    """Sums over a part of a batch; the gradient is that of `cost / words` over all parts."""
+    """Sums over a part of a batch; the gradient is that of `cost / count` over all parts.
+
+    Attributes:
+        cost: what is made smaller.
+        total: what is measured.
+        count: what both are divided by: words, or images.
+        words: that the batch holds, which tell the speed.
+    """
 
     cost: tf.Tensor
-    words: tf.Tensor
     total: tf.Tensor
     count: tf.Tensor
+    words: tf.Tensor
 
 
 class Likelihood:
@@ -37,7 +42,7 @@ class Likelihood:
     def terms(self, network: Network, batch: dict[str, tf.Tensor]) -> Terms:
         logits = network.logits(batch, training=True)
         bits, words = loss.word_costs(logits, batch[schema.TARGET_IDS])
-        return Terms(bits, words, bits, words)
+        return Terms(bits, bits, words, words)
 
     def measured(self, mean: float) -> dict[str, float]:
         perplexity = min(loss.perplexity(min(mean, 1e3), 1.0), 1e30)
@@ -48,8 +53,8 @@ class ExpectedCider:
     """The expected CIDEr-D of the captions that a beam search finds.
 
     Minimum risk training (Shen et al. 2016): among the sentences of an image, renormalised to sum
-    to one, probability moves to those that score above the others by the captions of people. The
-    end sign counts as a word: without it, sentences that break off ("a man in a") would score as
+    to one, probability moves to those that score above the others by the reference captions. The
+    end token counts as a word: without it, sentences that break off ("a man in a") would score as
     well as whole ones. Of the dropouts only that of the features acts, on search and score alike.
 
     Args:
@@ -66,9 +71,8 @@ class ExpectedCider:
         width: int,
         max_words: int = 20,
     ):
-        corpus = list(corpus)
-        words = iter(tokenize(itertools.chain.from_iterable(corpus)))
-        self._cider = CiderD([_ended(next(words)) for _ in captions] for captions in corpus)
+        with tf.device("CPU"):  # sentences are strings, which no GPU takes
+            self._cider = CiderD(Corpus.of(corpus, end=schema.END))
         self._vocabulary = vocabulary
         self._width, self._max_words = width, max_words
 
@@ -78,11 +82,7 @@ class ExpectedCider:
         found = decode.beam(
             *decode.begin(model, image), BeamSearch(beam=self._width, max_words=self._max_words)
         )
-        references = text.tokenize(tf.reshape(batch["captions"], [-1]))
-        references = tf.strings.reduce_join(references, axis=-1, separator=" ")
-        references = tf.reshape(references, tf.shape(batch["captions"]))
-        sentences = self._vocabulary.sentences(found.ids)
-        rewards = tf.numpy_function(self._rewards, [sentences, references], tf.float32)
+        rewards = self._rewards(self._vocabulary.sentences(found.ids), batch[schema.CAPTIONS])
         rewards = tf.ensure_shape(rewards, [None, self._width])
 
         ids = tf.reshape(found.ids, [-1, self._max_words + 1])
@@ -95,21 +95,21 @@ class ExpectedCider:
         log_probs = tf.where(found.log_probs > schema.MISSING_LOG_PROB, log_probs, -1e9)
         expected = tf.reduce_sum(tf.nn.softmax(log_probs) * rewards)
         images = tf.cast(tf.shape(rewards)[0], tf.float32)
-        return Terms(-expected, tf.reduce_sum(words), expected, images)
+        return Terms(-expected, expected, images, tf.reduce_sum(words))
 
     def measured(self, mean: float) -> dict[str, float]:
         return {"reward": mean}
 
-    def _rewards(self, sentences: np.ndarray, references: np.ndarray) -> np.ndarray:
-        rewards = np.zeros(sentences.shape, np.float32)
-        for row, captions in enumerate(references):
-            people = [self._cider.vector(_ended(each.decode())) for each in captions if each]
-            for place, sentence in enumerate(sentences[row]):
-                own = self._cider.vector(_ended(sentence.decode()))
-                scores = [self._cider.similarity(own, each) for each in people]
-                rewards[row, place] = np.mean(scores) if scores else 0.0
-        return rewards
-
-
-def _ended(sentence: str) -> str:
-    return f"{sentence} {schema.END}"
+    def _rewards(self, sentences: tf.Tensor, captions: tf.Tensor) -> tf.Tensor:
+        """CIDEr-D float32 [B, N] of sentences by raw captions [B, R]; empty ones do not count."""
+        references = text.tokenized(captions)
+        is_reference = tf.cast(references != "", tf.float64)[:, tf.newaxis]
+        with tf.device("CPU"):
+            scores = self._cider.to_sentences(
+                tf.strings.join([sentences, f" {schema.END}"]),
+                tf.strings.join([references, f" {schema.END}"]),
+            )
+        rewards = tf.math.divide_no_nan(
+            tf.reduce_sum(scores * is_reference, axis=2), tf.reduce_sum(is_reference, axis=2)
+        )
+        return tf.cast(rewards, tf.float32)

@@ -1,26 +1,246 @@
-"""How similar sentences are to captions, all pairs of an image at once.
+"""How similar sentences are, by their n-grams: TensorFlow ops, all pairs of a batch at once.
 
-Args of every similarity: the `Corpus` of captions, which gives CIDEr its document frequencies.
+Besides pycocoevalcap's, which makes the reported figures, this is the only CIDEr-D: the reward of
+training, reranking, its upper bound and an exported index all compare by it.
+
+A batch is B images with N hypotheses each, string [B, N], N at least 1. They are compared with the
+captions of images of a corpus, or with R other sentences of every image, string [B, R]. Sentences
+are words joined by spaces; the similarity of an empty one is 0.
 
 >>> corpus = Corpus.of([["A dog runs.", "the dog"], ["a cat"]])
->>> Bleu(corpus).to_captions(corpus.sentences(["a dog"]), corpus.rows([0]))
-array([[0.48888889, 0.25      ]])
+>>> NGramF1(corpus).to_captions([["a dog"]], [[0]]).values.numpy()
+array([[[0.48888889, 0.25      ]]])
 """
 
-import functools
+import abc
+from collections.abc import Sequence
+from typing import NamedTuple
 
-import numpy as np
-import scipy.sparse
+import tensorflow as tf
 
-from mrnn_tf.consensus.ngrams import ORDERS, Corpus, Sentences
+from mrnn_tf.consensus.neighbours import MISSING
+from mrnn_tf.consensus.ngrams import ORDERS, Corpus
 from mrnn_tf.errors import UserError
 
 CIDER_SIGMA = 6.0
 CIDER_SCALE = 10.0
-NO_MATCH = 0.1  # what nltk's smoothing method 1 takes instead of 0
+_UNKNOWN = -1  # a word or an n-gram that the corpus does not have
 
 
-class Bleu:
+class Similarities(NamedTuple):
+    """Similarities to captions, and whose captions they are.
+
+    Attributes:
+        values: float64 [B, N, C], 0 in padding.
+        neighbour: int64 [B, C], a column of the images asked for; `MISSING` in padding.
+    """
+
+    values: tf.Tensor
+    neighbour: tf.Tensor
+
+
+class _NGrams(NamedTuple):
+    """The n-grams of a batch. U counts the distinct pairs of an image and an n-gram.
+
+    Attributes:
+        own: float64 [U, N], how often the hypotheses of the image have the n-gram.
+        cells: int64 [U], image * orders + order.
+        nodes: int64 [U], the n-gram in the corpus, or -1.
+        numbers: int64 [P], which of U a sentence has that is compared with,
+        rows: int64 [P], row * orders + order of that sentence,
+        counts: float64 [P], and how often it has the n-gram.
+    """
+
+    own: tf.Tensor
+    cells: tf.Tensor
+    nodes: tf.Tensor
+    numbers: tf.Tensor
+    rows: tf.Tensor
+    counts: tf.Tensor
+
+    def shared(self, scales: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """Sums of min(own, theirs) * scale: float64 [rows, orders, N], with scales [P]."""
+        both = tf.minimum(tf.gather(self.own, self.numbers), self.counts[:, tf.newaxis])
+        return _summed(both * scales[:, tf.newaxis], self.rows, rows)
+
+
+class NGramSimilarity(tf.Module, abc.ABC):
+    """What the similarities share. The arrays of the corpus are variables that a model may own."""
+
+    def __init__(self, corpus: Corpus):
+        super().__init__()
+        self._words = len(corpus.words)
+        self._word_ids = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(
+                tf.constant(["", *corpus.words]),  # a table must not be empty
+                tf.range(_UNKNOWN, self._words, dtype=tf.int64),
+            ),
+            default_value=_UNKNOWN,
+        )
+        # Read by `value()`: a gather from a variable makes every other read of it a copy.
+        self._arrays = {
+            name: tf.Variable(getattr(corpus, name), trainable=False, name=name)
+            for name in ("ids", "captions", "images", "keys", "frequencies", "norms")
+        }
+
+    def to_captions(self, hypotheses: tf.Tensor, images: tf.Tensor) -> Similarities:
+        """Compares with all captions of images [B, k] of the corpus; negative ones are left out."""
+        hypotheses, images = tf.convert_to_tensor(hypotheses), tf.cast(images, tf.int64)
+        chosen = tf.where(images >= 0)
+        numbers, begins = tf.gather_nd(images, chosen), self._arrays["images"].value()
+        captions = tf.ragged.range(tf.gather(begins, numbers), tf.gather(begins, numbers + 1))
+        owners, neighbour = tf.unstack(tf.gather(chosen, captions.value_rowids()), axis=1)
+        captions = captions.flat_values
+        words = tf.RaggedTensor.from_row_splits(
+            self._arrays["ids"].value(), self._arrays["captions"].value(), validate=False
+        )
+        words = tf.cast(tf.gather(words, captions), tf.int64)
+        [own], size = self._numbered([hypotheses])
+        norms = tf.gather(self._arrays["norms"].value(), captions)
+        values = self._compare(own, words, owners, tf.shape(hypotheses)[1], size, norms)
+        batch = tf.shape(hypotheses, tf.int64)[0]
+
+        def dense(rows, padding):
+            rows = tf.RaggedTensor.from_value_rowids(rows, owners, batch, validate=False)
+            return rows.to_tensor(padding)
+
+        values = tf.transpose(dense(values, 0.0), [0, 2, 1])
+        values = tf.ensure_shape(values, [*hypotheses.shape, None])
+        return Similarities(values, dense(neighbour, MISSING))
+
+    def to_sentences(self, hypotheses: tf.Tensor, sentences: tf.Tensor) -> tf.Tensor:
+        """Compares with other sentences [B, R] of the same images: float64 [B, N, R]."""
+        hypotheses, sentences = tf.convert_to_tensor(hypotheses), tf.convert_to_tensor(sentences)
+        (own, theirs), size = self._numbered([hypotheses, sentences])
+        batch, count = tf.unstack(tf.shape(sentences))
+        owners = tf.repeat(tf.range(tf.cast(batch, tf.int64)), count)
+        width = tf.shape(hypotheses)[1]
+        values = self._compare(own, theirs, owners, width, size)
+        values = tf.transpose(tf.reshape(values, [batch, count, width]), [0, 2, 1])
+        return tf.ensure_shape(values, [*hypotheses.shape, sentences.shape[1]])
+
+    def _numbered(self, texts: Sequence[tf.Tensor]) -> tuple[list[tf.RaggedTensor], tf.Tensor]:
+        """The words of sentences as numbers below a size: those of the corpus come first."""
+        split = [tf.strings.split(tf.reshape(each, [-1])) for each in texts]
+        words, at = tf.unique(tf.concat([each.flat_values for each in split], axis=0))
+        numbers, count = self._word_ids.lookup(words), tf.size(words, tf.int64)
+        numbers = tf.where(numbers == _UNKNOWN, self._words + tf.range(count), numbers)
+        sizes = [tf.size(each.flat_values) for each in split]
+        numbers = tf.split(tf.gather(numbers, at), sizes)
+        numbered = [a.with_flat_values(b) for a, b in zip(split, numbers, strict=True)]
+        return numbered, self._words + count
+
+    def _compare(self, own, theirs, owners, width, size, norms=None) -> tf.Tensor:
+        """Similarities float64 [R, N].
+
+        Args:
+            own: ragged int64 [B * N, (words)], of the hypotheses.
+            theirs: ragged int64 [R, (words)], of the sentences.
+            owners: int64 [R], to which of B a sentence is compared.
+            width: N.
+            size: above all numbers of words.
+            norms: float64 [R, orders], of the sentences, where they are known.
+        """
+        grams = self._count(own, theirs, owners, tf.cast(width, tf.int64), size, norms is None)
+        lengths = tf.reshape(own.row_lengths(), [-1, width])
+        return self._of_counts(grams, lengths, theirs.row_lengths(), owners, norms)
+
+    @abc.abstractmethod
+    def _of_counts(self, grams, own_lengths, lengths, owners, norms) -> tf.Tensor:
+        """Similarities float64 [R, N], by n-grams and by the lengths [B, N] and [R] in words."""
+
+    def _count(self, own, theirs, owners, width, size, everything) -> _NGrams:
+        """Counts the n-grams of the hypotheses, or `everything`, in all sentences.
+
+        An n-gram is numbered by its image, or the number of its first words, and its last word.
+        """
+        hypotheses = own.nrows()
+        ids = tf.concat([own, theirs], axis=0)
+        rows, words = ids.value_rowids(), ids.flat_values
+        ends = tf.gather(ids.row_splits, rows + 1)
+        count = tf.size(words, tf.int64)
+        counted = count if everything else own.row_splits[-1]  # n-grams that begin before it
+
+        images = tf.range(hypotheses // width)
+        begins = tf.range(count)
+        numbers = tf.gather(tf.concat([tf.repeat(images, width), owners], axis=0), rows)
+        nodes, before, levels = None, tf.zeros([], tf.int64), []
+        for order in range(ORDERS):
+            if order:
+                inside = tf.where(begins + order < tf.gather(ends, begins))[:, 0]
+                begins, numbers = tf.gather(begins, inside), tf.gather(numbers, inside)
+            keys, numbers = tf.unique(numbers * size + tf.gather(words, begins + order), tf.int64)
+            # Hypotheses come first, so their n-grams have the first numbers.
+            distinct = tf.reduce_max(tf.where(begins < counted, numbers + 1, 0))
+            distinct = tf.maximum(distinct, 0)  # the maximum of nothing is negative
+            hits = tf.where(numbers < distinct)[:, 0]
+            begins, numbers = tf.gather(begins, hits), tf.gather(numbers, hits)
+            parents, last = keys[:distinct] // size, keys[:distinct] % size
+            last = tf.where(last < self._words, last, _UNKNOWN)
+            images = tf.gather(images, parents)
+            nodes = self._children(tf.gather(nodes, parents), last) if order else last
+            levels.append(
+                (
+                    images * ORDERS + order,
+                    nodes,
+                    before + numbers,
+                    tf.gather(rows, begins) * ORDERS + order,
+                )
+            )
+            before += distinct
+        cells, nodes, numbers, rows = (
+            tf.concat(each, axis=0) for each in zip(*levels, strict=True)
+        )
+        is_own = rows < hypotheses * ORDERS
+        cells_of_own = tf.stack([numbers, rows // ORDERS % width], axis=1)[is_own]
+        ones = tf.ones([tf.shape(cells_of_own)[0]], tf.float64)
+        own = tf.scatter_nd(cells_of_own, ones, tf.stack([before, width]))
+        pairs = ((rows - hypotheses * ORDERS) * before + numbers)[~is_own]
+        pairs, _, counts = tf.unique_with_counts(pairs, tf.int64)
+        counts = tf.cast(counts, tf.float64)
+        return _NGrams(own, cells, nodes, pairs % before, pairs // before, counts)
+
+    def _children(self, parents: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
+        """The nodes of n-grams with one word more."""
+        keys = self._arrays["keys"].value()
+        wanted = parents * self._words + words
+        at = tf.searchsorted(keys, wanted, out_type=tf.int64)
+        known = (tf.gather(keys, at) == wanted) & (parents != _UNKNOWN) & (words != _UNKNOWN)
+        return tf.where(known, self._words + at, _UNKNOWN)
+
+
+class CiderD(NGramSimilarity):
+    """CIDEr-D, 0 to 10, as pycocoevalcap has it but for the frequencies, which are the corpus's."""
+
+    def __init__(self, corpus: Corpus):
+        if not len(corpus):
+            raise UserError("`corpus` must hold an image at least: CIDEr needs its frequencies.")
+        super().__init__(corpus)
+
+    def _of_counts(self, grams, own_lengths, lengths, owners, norms):
+        weights = self._weights(grams.nodes)
+        images, rows = tf.shape(own_lengths)[0], tf.size(lengths)
+        own = tf.sqrt(_summed(tf.square(grams.own * weights[:, tf.newaxis]), grams.cells, images))
+        weights = tf.gather(weights, grams.numbers)
+        if norms is None:
+            squares = tf.square(grams.counts * weights)[:, tf.newaxis]
+            norms = tf.sqrt(_summed(squares, grams.rows, rows)[:, :, 0])
+        shared = grams.shared(grams.counts * tf.square(weights), rows)
+        cosines = tf.math.divide_no_nan(shared, tf.gather(own, owners) * norms[:, :, tf.newaxis])
+        # What the original calls the length is the number of bigrams.
+        bigrams = tf.gather(tf.maximum(own_lengths - 1, 0), owners)
+        bigrams = tf.cast(bigrams - tf.maximum(lengths - 1, 0)[:, tf.newaxis], tf.float64)
+        penalties = tf.exp(-tf.square(bigrams) / (2 * CIDER_SIGMA**2))
+        return CIDER_SCALE * penalties * tf.reduce_mean(cosines, axis=1)
+
+    def _weights(self, nodes: tf.Tensor) -> tf.Tensor:
+        """The inverse document frequencies of n-grams; that of an unknown one is the highest."""
+        frequencies = tf.gather(self._arrays["frequencies"].value(), nodes + 1)
+        images = tf.size(self._arrays["images"].value()) - 1
+        return tf.math.log(tf.cast(images, tf.float64) / tf.cast(frequencies, tf.float64))
+
+
+class NGramF1(NGramSimilarity):
     """The authors' BLEU: the mean of the F1 of n-grams, n = 1 to 4.
 
     Theirs is 0 wherever a sentence has fewer than four words, by the wrong index in a loop. Here an
@@ -28,120 +248,21 @@ class Bleu:
     words and one of three is the mean of three orders, the last of them 0.
     """
 
-    def __init__(self, corpus: Corpus):
-        self.corpus = corpus
-
-    def to_captions(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
-        """The similarity of sentences to captions of the corpus: [sentences, captions]."""
-        counts = self.corpus.counts_of(sentences.nodes, rows)
-        return self._of_counts(sentences, counts, self.corpus.lengths[rows])
-
-    def to_each_other(self, sentences: Sentences) -> np.ndarray:
-        """The similarity of every sentence to every one: [sentences, sentences]."""
-        counts = scipy.sparse.csr_array(sentences.counts)
-        return self._of_counts(sentences, counts, sentences.lengths)
-
-    def _of_counts(
-        self, sentences: Sentences, counts: scipy.sparse.csr_array, lengths: np.ndarray
-    ) -> np.ndarray:
-        totals = _totals(sentences.lengths)[:, :, np.newaxis] + _totals(lengths)[:, np.newaxis]
-        f1 = 2 * _shared(sentences, counts) / np.maximum(totals, 1)
-        return f1.sum(axis=0) / np.maximum(np.count_nonzero(totals, axis=0), 1)
+    def _of_counts(self, grams, own_lengths, lengths, owners, norms):
+        orders = tf.range(ORDERS, dtype=tf.int64)[:, tf.newaxis]
+        totals = tf.gather(tf.maximum(own_lengths[:, tf.newaxis] - orders, 0), owners)
+        totals += tf.maximum(lengths[:, tf.newaxis, tf.newaxis] - orders, 0)
+        totals = tf.cast(totals, tf.float64)  # [R, orders, N]
+        shared = grams.shared(tf.ones_like(grams.counts), tf.size(lengths))
+        f1 = 2 * tf.math.divide_no_nan(shared, totals)
+        used = tf.math.count_nonzero(totals, axis=1, dtype=tf.float64)
+        return tf.math.divide_no_nan(tf.reduce_sum(f1, axis=1), used)
 
 
-class SentenceBleu(Bleu):
-    """BLEU of one sentence by one reference, as nltk has it with its smoothing method 1."""
-
-    def _of_counts(self, sentences, counts, lengths):
-        shared = _shared(sentences, counts)
-        totals = np.maximum(_totals(sentences.lengths), 1)[:, :, np.newaxis]
-        precisions = np.where(shared > 0, shared, NO_MATCH) / totals
-        own = np.maximum(sentences.lengths, 1)[:, np.newaxis]
-        brevity = np.exp(np.minimum(1 - lengths / own, 0.0))
-        return np.where(shared[0] > 0, brevity * np.exp(np.log(precisions).mean(axis=0)), 0.0)
+SIMILARITIES = {"bleu": NGramF1, "cider": CiderD}
 
 
-class Cider:
-    """CIDEr-D, 0 to 10, as pycocoevalcap has it but for the frequencies, which are the corpus's."""
-
-    def __init__(self, corpus: Corpus):
-        if len(corpus.images) < 2:
-            raise UserError("`corpus` must hold an image at least: CIDEr needs its frequencies.")
-        self.corpus = corpus
-
-    def to_captions(self, sentences: Sentences, rows: np.ndarray) -> np.ndarray:
-        """The similarity of sentences to captions of the corpus: [sentences, captions]."""
-        counts = self.corpus.counts_of(sentences.nodes, rows)
-        return self._of_counts(sentences, counts, self.corpus.lengths[rows], self.norms[:, rows])
-
-    def to_each_other(self, sentences: Sentences) -> np.ndarray:
-        """The similarity of every sentence to every one: [sentences, sentences]."""
-        norms = self._own_norms(sentences)
-        counts = scipy.sparse.csr_array(sentences.counts)
-        return self._of_counts(sentences, counts, sentences.lengths, norms)
-
-    @functools.cached_property
-    def weights(self) -> np.ndarray:
-        """The inverse document frequency of every n-gram; the last is that of an unknown one."""
-        return np.log(len(self.corpus.images) - 1) - np.log(np.append(self.corpus.frequencies, 1.0))
-
-    @functools.cached_property
-    def norms(self) -> np.ndarray:
-        """The length of the tf-idf vector of every order of every caption: [4, C]."""
-        squares = self.corpus.counts.astype(float).power(2)
-        weights = np.square(self.weights[:-1])
-        orders = [np.where(self.corpus.orders == n + 1, weights, 0.0) for n in range(ORDERS)]
-        return np.sqrt(np.stack([squares @ each for each in orders]))
-
-    def _own_norms(self, sentences: Sentences) -> np.ndarray:
-        squares = np.square(sentences.counts * self.weights[sentences.nodes])
-        return np.sqrt([squares[:, sentences.orders == n + 1].sum(axis=1) for n in range(ORDERS)])
-
-    def _of_counts(
-        self,
-        sentences: Sentences,
-        counts: scipy.sparse.csr_array,
-        lengths: np.ndarray,
-        norms: np.ndarray,
-    ) -> np.ndarray:
-        shared = _shared(sentences, counts, np.square(self.weights[sentences.nodes]))
-        both = self._own_norms(sentences)[:, :, np.newaxis] * norms[:, np.newaxis]
-        cosines = np.divide(shared, both, out=np.zeros_like(shared), where=both > 0)
-        # What the original calls the length is the number of bigrams.
-        bigrams = _totals(sentences.lengths)[1][:, np.newaxis] - _totals(lengths)[1]
-        near = np.exp(-np.square(bigrams) / (2 * CIDER_SIGMA**2))
-        return CIDER_SCALE * near * cosines.mean(axis=0)
-
-
-SIMILARITIES = {"bleu": Bleu, "sentence_bleu": SentenceBleu, "cider": Cider}
-
-
-def _totals(lengths: np.ndarray) -> np.ndarray:
-    """How many n-grams of every order sentences have: [4, S]."""
-    return np.maximum(lengths - np.arange(ORDERS)[:, np.newaxis], 0)
-
-
-def _shared(
-    sentences: Sentences, counts: scipy.sparse.csr_array, weights: np.ndarray | None = None
-) -> np.ndarray:
-    """What captions share with sentences, by the order of n-grams: [4, S, C].
-
-    Every occurrence of an n-gram counts that both have, or with weights as much as the n-gram
-    weighs, times its occurrences in the caption.
-
-    Args:
-        sentences: `Sentences`, [S, U].
-        counts: sparse float [C, U], of the captions.
-        weights: float [U], of the n-grams.
-    """
-    orders = sentences.orders[:, np.newaxis] == np.arange(1, ORDERS + 1)
-    shared = np.zeros((counts.shape[0], ORDERS * len(sentences.counts)))
-    # The smaller of two counts is a sum of products: both have a first occurrence, a second, ...
-    for occurrence in range(int(sentences.counts.max(initial=0))):
-        own = (sentences.counts > occurrence) * (1.0 if weights is None else weights)
-        there = counts.data > occurrence
-        theirs = there.astype(float) if weights is None else there * counts.data
-        theirs = scipy.sparse.csr_array((theirs, counts.indices, counts.indptr), counts.shape)
-        by_order = orders[:, :, np.newaxis] * own.T[:, np.newaxis]
-        shared += theirs @ by_order.reshape(len(orders), -1)
-    return shared.T.reshape(ORDERS, len(sentences.counts), counts.shape[0])
+def _summed(values: tf.Tensor, cells: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+    """Sums of values [..., N] by their cells, row * orders + order: [rows, orders, N]."""
+    sums = tf.math.unsorted_segment_sum(values, cells, rows * ORDERS)
+    return tf.reshape(sums, [rows, ORDERS, tf.shape(values)[1]])

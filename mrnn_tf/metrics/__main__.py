@@ -13,26 +13,15 @@ references: anything else is an error. An empty caption is valid and scores 0. R
 words do not count, and images left without references are not scored. CIDEr-D weighs words by
 their frequency in the references given: compare figures of the same references only. METEOR is
 left out where there is no Java; no other figure depends on Java unless --tokenizer ptb asks for it.
+--tokenizer treebank is the nearest to ptb without Java: nltk's.
 """
 
 import dataclasses
-
-from absl import flags
+import itertools
 
 from mrnn_tf import files, program
-from mrnn_tf.errors import UserError
+from mrnn_tf.config import REQUIRED, Config, field
 from mrnn_tf.metrics import captions, coco
-
-_REFERENCES = flags.DEFINE_string("references", None, "File with the captions of people.")
-_RESULTS = flags.DEFINE_string("results", None, "File with the captions to score.")
-_TOKENIZER = flags.DEFINE_enum(
-    "tokenizer", "mrnn", captions.TOKENIZERS, "Ours, or that of COCO's own tools (needs Java)."
-)
-_OUTPUT = flags.DEFINE_string("output", None, "File for all scores, also those of each image.")
-_TRAINING = flags.DEFINE_string(
-    "training", None, "File like --references; adds the share of captions that are not in it."
-)
-_METEOR = flags.DEFINE_bool("meteor", True, "Run METEOR where there is Java: half a minute more.")
 
 _ROWS = {
     "images": ("images", ","),
@@ -50,27 +39,42 @@ _ROWS = {
 }
 
 
-def main(_: list[str]) -> None:
-    for flag in (_REFERENCES, _RESULTS):
-        if flag.value is None:
-            raise UserError(f"--{flag.name} is required (--help shows an example).")
-    references = coco.read_references(_REFERENCES.value)
-    results = coco.read_results(_RESULTS.value)
-    training = None
-    if _TRAINING.value:
-        seen = coco.read_references(_TRAINING.value)
-        training = [caption for some in seen.values() for caption in some]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MetricsOptions(Config):
+    """What to score, and by which words."""
 
+    references: str = field(REQUIRED, "file with the reference captions")
+    results: str = field(REQUIRED, "file with the captions to score")
+    tokenizer: str = field(
+        "mrnn",
+        "ours, or that of COCO's own tools (needs Java), or nltk's, which is near to it",
+        choices=captions.TOKENIZERS,
+    )
+    output: str | None = field(None, "file for all scores, also those of each image")
+    training: str | None = field(
+        None, "file like `references`; adds the share of captions that are not in it"
+    )
+    meteor: bool = field(True, "run METEOR where there is Java: half a minute more")
+
+
+def score(options: MetricsOptions) -> captions.Scores:
+    """Prints the scores, and writes them where asked to."""
+    references = coco.read_references(options.references)
+    results = coco.read_results(options.results)
+    training = None
+    if options.training:
+        training = itertools.chain.from_iterable(coco.read_references(options.training).values())
     scores = captions.evaluate(
-        references, results, _TOKENIZER.value, training, meteor=_METEOR.value
+        references, results, options.tokenizer, training, meteor=options.meteor
     )
     for key, (label, form) in _ROWS.items():
         if key in scores.overall:
             print(f"{label:16}{scores.overall[key]:>10{form}}")
-    if _OUTPUT.value:
-        files.write_json(_OUTPUT.value, dataclasses.asdict(scores))
-        print(f"scores of each image: {_OUTPUT.value}")
+    if options.output:
+        files.write_json(options.output, dataclasses.asdict(scores))
+        print(f"scores of each image: {options.output}")
+    return scores
 
 
 if __name__ == "__main__":
-    program.run(main)
+    program.main(score, MetricsOptions)

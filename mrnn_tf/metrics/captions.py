@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 from absl import logging
+from nltk.tokenize import TreebankWordTokenizer
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.meteor.meteor import Meteor
@@ -26,7 +27,8 @@ from mrnn_tf import text
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics.coco import ImageId, first_few
 
-TOKENIZERS = ("mrnn", "ptb")
+TOKENIZERS = ("mrnn", "ptb", "treebank")
+_PUNCTUATION = frozenset(ptbtokenizer.PUNCTUATIONS)  # what COCO drops
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,12 +52,13 @@ def evaluate(
     training: Iterable[str] | None = None,
     meteor: bool = True,
 ) -> Scores:
-    """Compares one caption an image with the captions that people wrote.
+    """Compares one caption an image with its reference captions.
 
     Args:
         references: Mapping. The raw captions of every image, never mapped to a vocabulary.
         results: Mapping. The caption of every image that has references. Ids match as text.
-        tokenizer: str. "mrnn" for the tokeniser of this package, "ptb" for that of COCO (Java).
+        tokenizer: str. "mrnn" for the tokeniser of this package, "ptb" for that of COCO (Java),
+            "treebank" for nltk's, the nearest to it without Java.
         training: Iterable. Raw captions; `novel` is the share of results not among them.
         meteor: bool. Whether to run METEOR where there is Java. It takes long to start.
     """
@@ -80,7 +83,7 @@ def evaluate(
     overall["mean_length"] = len(words) / len(captions)
     overall |= {"images": len(captions), "tokenizer": tokenizer}
     per_image = {
-        ids[key]: {metric: float(each[row]) for metric, (_, each) in measured.items()}
+        ids[key]: {metric: float(values[row]) for metric, (_, values) in measured.items()}
         for row, key in enumerate(wanted)
     }
     return Scores(overall, per_image)
@@ -91,11 +94,20 @@ def tokenize(captions: Iterable[str], tokenizer: str = "mrnn") -> list[str]:
     if tokenizer not in TOKENIZERS:
         raise UserError(f"`tokenizer` must be one of {', '.join(TOKENIZERS)}, not {tokenizer!r}.")
     captions = [caption.encode(errors="replace") for caption in captions]  # JSON may cut a pair
-    if tokenizer == "ptb":
-        return _ptb_tokenize(captions)
-    words = text.tokenize(tf.constant(captions, tf.string, [len(captions)]))
-    joined = tf.strings.reduce_join(words, axis=-1, separator=" ")
-    return [caption.decode() for caption in joined.numpy()]
+    if tokenizer != "mrnn":
+        lines = [" ".join(caption.decode().split()) for caption in captions]
+        words = _ptb_words(lines) if tokenizer == "ptb" else _treebank_words(lines)
+        return [" ".join(word for word in line if word not in _PUNCTUATION) for line in words]
+    words = text.tokenized(tf.constant(captions, tf.string, [len(captions)]))
+    return [caption.decode() for caption in words.numpy()]
+
+
+def tokenize_lists(
+    lists: Mapping[ImageId, Sequence[str]], tokenizer: str = "mrnn"
+) -> dict[ImageId, list[str]]:
+    """The words of the captions of every image, all in one call of the tokeniser."""
+    words = iter(tokenize(itertools.chain.from_iterable(lists.values()), tokenizer))
+    return {image: list(itertools.islice(words, len(texts))) for image, texts in lists.items()}
 
 
 def _pair(
@@ -109,12 +121,8 @@ def _pair(
             f"{len(unknown)} of {len(given)} results are of images that the references do not "
             f"have: {first_few(unknown)}; the references have {first_few(ids) or 'no images'}."
         )
-    tokenized = iter(tokenize(itertools.chain.from_iterable(references.values()), tokenizer))
-    wanted = {}
-    for key, image_id in ids.items():
-        captions = list(itertools.islice(tokenized, len(references[image_id])))
-        if any(captions):
-            wanted[key] = [caption for caption in captions if caption]
+    words = tokenize_lists({key: references[image_id] for key, image_id in ids.items()}, tokenizer)
+    wanted = {key: list(filter(None, captions)) for key, captions in words.items() if any(captions)}
     if not wanted:
         raise UserError(f"None of {len(ids)} images has a reference with a word in it.")
     if len(wanted) < len(ids):
@@ -129,28 +137,36 @@ def _pair(
     return wanted, {key: [caption] for key, caption in zip(wanted, captions, strict=True)}
 
 
-def _ptb_tokenize(captions: list[bytes]) -> list[str]:
-    """What pycocoevalcap's PTBTokenizer makes of the captions.
+def _ptb_words(lines: list[str]) -> list[list[str]]:
+    """What pycocoevalcap's PTBTokenizer makes of captions, with their punctuation.
 
     Its class would give words to the wrong images where a caption holds a line break other than
     "\\n", write into the package's folder and go on where Java failed; only its jar is used.
     """
     if not shutil.which("java"):
-        raise UserError("The tokeniser ptb needs `java`: install Java, or use the tokeniser mrnn.")
+        raise UserError(
+            "The tokeniser ptb needs `java`: install Java, or use the tokeniser treebank or mrnn."
+        )
     jar = os.path.join(
         os.path.dirname(ptbtokenizer.__file__), ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR
     )
     main = "edu.stanford.nlp.process.PTBTokenizer"
     done = subprocess.run(
         ["java", "-cp", jar, main, "-preserveLines", "-lowerCase", "-encoding", "UTF-8"],
-        input="".join(" ".join(caption.decode().split()) + "\n" for caption in captions).encode(),
+        input="".join(f"{line}\n" for line in lines).encode(),
         capture_output=True,
     )
-    lines = done.stdout.decode().split("\n")[:-1]
-    if done.returncode or len(lines) != len(captions):
+    words = done.stdout.decode().split("\n")[:-1]
+    if done.returncode or len(words) != len(lines):
         raise UserError(f"The tokeniser ptb failed: {_last_line(done.stderr)}.")
-    dropped = set(ptbtokenizer.PUNCTUATIONS)
-    return [" ".join(word for word in line.split(" ") if word not in dropped) for line in lines]
+    return [line.split(" ") for line in words]
+
+
+def _treebank_words(lines: list[str]) -> list[list[str]]:
+    """nltk's Treebank tokeniser, which needs no files, with Stanford's names of brackets."""
+    tokenize = TreebankWordTokenizer().tokenize
+    words = (tokenize(line, convert_parentheses=True) for line in lines)
+    return [[word.lower() for word in line] for line in words]
 
 
 def _meteor(

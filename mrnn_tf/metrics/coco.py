@@ -10,10 +10,8 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-import tensorflow as tf
-
 from mrnn_tf.errors import UserError
-from mrnn_tf.files import write_json
+from mrnn_tf.files import read_json, write_json
 
 ImageId = int | str
 T = TypeVar("T")
@@ -64,24 +62,24 @@ def read_results(path: str) -> dict[ImageId, str]:
         raise UserError(f"{path} holds {_describe(content)}: {_RESULTS_WANTED}.")
     if not content:
         raise UserError(f"{path} holds no results: there is nothing to score.")
-    pairs = (_captioned(each, f"{path}: [{index}]") for index, each in enumerate(content))
+    pairs = (_captioned(entry, f"{path}: [{index}]") for index, entry in enumerate(content))
     return once_each(path, "caption", pairs)
 
 
 def once_each(path: str, what: str, pairs: Iterable[tuple[ImageId, T]]) -> dict[ImageId, T]:
     """What a file says of every image; refuses one that comes twice."""
-    found, seen, twice = {}, set(), []
+    values, seen, twice = {}, set(), []
     for image_id, value in pairs:
         if str(image_id) in seen:
             twice.append(image_id)
         seen.add(str(image_id))
-        found[image_id] = value
+        values[image_id] = value
     if twice:
         raise UserError(
             f"{path} has more than one {what} of {len(set(map(str, twice)))} images, the first "
             f"are {first_few(twice)}: keep one {what} an image."
         )
-    return found
+    return values
 
 
 def write_references(path: str, references: Mapping[ImageId, Sequence[str]]) -> None:
@@ -107,25 +105,13 @@ def first_few(image_ids: Collection[ImageId], count: int = 3) -> str:
     return ", ".join([*map(str, itertools.islice(image_ids, count)), *more])
 
 
-def _captioned(entry: Any, place: str) -> tuple[ImageId, str]:
+def _captioned(entry: Any, location: str) -> tuple[ImageId, str]:
     match entry:
         case {"image_id": int(image_id) | str(image_id), "caption": str(caption)}:
             return image_id, caption
-    raise UserError(f"{place} is {_short(entry)}: an `image_id` and a text `caption` are wanted.")
-
-
-def read_json(path: str, wanted: str) -> Any:
-    """The content of a file; an error says what is `wanted` there."""
-    if not tf.io.gfile.exists(path):
-        raise FileNotFoundError(f"There is no file {path}: {wanted}.")
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content = file.read()
-    if not content.strip():
-        raise UserError(f"{path} is empty: {wanted}.")
-    try:
-        return json.loads(content)
-    except ValueError as error:
-        raise UserError(f"{path} is not whole JSON ({error}): {wanted}.") from error
+    raise UserError(
+        f"{location} is {_short(entry)}: an `image_id` and a text `caption` are wanted."
+    )
 
 
 def _describe(content: Any) -> str:

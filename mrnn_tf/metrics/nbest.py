@@ -8,7 +8,8 @@ import dataclasses
 from typing import Any
 
 from mrnn_tf.errors import UserError
-from mrnn_tf.metrics.coco import ImageId, once_each, read_json
+from mrnn_tf.files import read_json
+from mrnn_tf.metrics.coco import ImageId, once_each
 
 _WANTED = (
     'n-best lists are wanted, [{"image_id": 1, "captions": ["a dog runs", ...], "log_probs": '
@@ -31,22 +32,24 @@ def read_n_best(path: str) -> dict[ImageId, NBest]:
         raise UserError(f"{path} holds no list: {_WANTED}.")
     if not content:
         raise UserError(f"{path} holds no images: there is nothing to rerank.")
-    pairs = (_entry(each, f"{path}: [{index}]") for index, each in enumerate(content))
+    pairs = (_entry(entry, f"{path}: [{index}]") for index, entry in enumerate(content))
     return once_each(path, "list", pairs)
 
 
-def _entry(entry: Any, place: str) -> tuple[ImageId, NBest]:
+def _entry(entry: Any, location: str) -> tuple[ImageId, NBest]:
     match entry:
         case {"image_id": int(image_id) | str(image_id), "captions": list(captions)}:
             pass
         case _:
-            raise UserError(f"{place} has no `image_id` and `captions`: {_WANTED}.")
+            raise UserError(f"{location} has no `image_id` and `captions`: {_WANTED}.")
     if not all(isinstance(caption, str) for caption in captions):
-        raise UserError(f"{place}: the `captions` of {image_id} must all be texts.")
+        raise UserError(f"{location}: the `captions` of {image_id} must all be texts.")
     log_probs = entry.get("log_probs")
     if log_probs is None:
         return image_id, NBest(tuple(captions))
     numbers = isinstance(log_probs, list) and all(isinstance(p, int | float) for p in log_probs)
     if not numbers or len(log_probs) != len(captions):
-        raise UserError(f"{place}: `log_probs` of {image_id} must be a number for every caption.")
+        raise UserError(
+            f"{location}: `log_probs` of {image_id} must be a number for every caption."
+        )
     return image_id, NBest(tuple(captions), tuple(map(float, log_probs)))

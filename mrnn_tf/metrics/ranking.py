@@ -18,8 +18,8 @@ def summary(ranks: Sequence[int] | np.ndarray) -> dict[str, float]:
     ranks = np.asarray(ranks)
     if not len(ranks):
         raise UserError("`ranks` must hold a rank at least; it is empty.")
-    found = {f"r_{k}": 100.0 * float(np.mean(ranks <= k)) for k in RECALLS}
-    return {**found, "median_rank": float(np.median(ranks)), "queries": len(ranks)}
+    recalls = {f"r_{k}": 100.0 * float(np.mean(ranks <= k)) for k in RECALLS}
+    return {**recalls, "median_rank": float(np.median(ranks)), "queries": len(ranks)}
 
 
 def match_curve(
