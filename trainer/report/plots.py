@@ -1,8 +1,10 @@
-"""Line charts as inline SVG; colours, type and sizes are the style sheet's."""
+"""Plots as SVG: line charts in the colours of the report's style sheet, and heat maps."""
 
 import html
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+from markupsafe import Markup
 
 Points = list[tuple[float, float]]
 
@@ -18,7 +20,7 @@ def line_chart(
     mark_lowest: bool = False,
     over: str = "training steps",
     at: str = "step",
-) -> str:
+) -> Markup:
     """Lines over steps, or over something else, as a figure with its legend.
 
     Empty where no line has a finite value.
@@ -28,7 +30,7 @@ def line_chart(
     finite = {name: [p for p in points if math.isfinite(p[1])] for name, points in lines.items()}
     lines = {name: _thinned(points) for name, points in finite.items() if points}
     if not lines:
-        return ""
+        return Markup()
     steps = [step for points in lines.values() for step, _ in points]
     values = [value for points in lines.values() for _, value in points]
     logarithmic = min(values) > 0 and max(values) / min(values) > _LOGARITHMIC_FROM
@@ -59,11 +61,49 @@ def line_chart(
         )
         legend.append(f'<li class="line-{number}"><b>{html.escape(name)}</b> {told}</li>')
     scale = ", logarithmic" if logarithmic else ""
-    return (
+    return Markup(
         f'<figure class="chart"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
         f'aria-label="{html.escape(title)} over {over}">{"".join(marks)}</svg>'
         f"<figcaption><p>{html.escape(title)} over {over}{scale}</p>"
         f"<ul>{''.join(legend)}</ul></figcaption></figure>"
+    )
+
+
+def heat_map(
+    rows: Sequence[str],
+    columns: Sequence[str],
+    cells: Sequence[Sequence[tuple[float, str]]],
+    title: str,
+) -> Markup:
+    """A table as an SVG file: every cell is shaded by its value, the highest one has an edge.
+
+    Args:
+        rows, columns: their names.
+        cells: for every row and column a value and a text, which may have several lines.
+        title: str. What stands above.
+    """
+    wide, high, left, above = 92, 46, 92, 70
+    width, height = left + len(columns) * wide + 12, above + len(rows) * high + 12
+    marks = [(width / 2, 24, title)]
+    marks += [(left + (i + 0.5) * wide, above - 10, name) for i, name in enumerate(columns)]
+    marks += [(left / 2, above + (i + 0.6) * high, name) for i, name in enumerate(rows)]
+    values = [value for row in cells for value, _ in row]
+    low, spread = min(values), max(values) - min(values) or 1.0
+    body = '<rect width="100%" height="100%" fill="#fff"/>'
+    for number, (value, text) in enumerate(cell for row in cells for cell in row):
+        y, x = divmod(number, len(columns))
+        x, y = left + x * wide, above + y * high
+        edge = ' stroke="#b4622a" stroke-width="3"' if number == values.index(max(values)) else ""
+        body += (
+            f'<rect x="{x + 2}" y="{y + 2}" width="{wide - 4}" height="{high - 4}" fill="#0b6e69" '
+            f'fill-opacity="{0.05 + 0.55 * (value - low) / spread:.3f}"{edge}/>'
+        )
+        marks += [(x + wide / 2, y + 20 + 16 * i, line) for i, line in enumerate(text.split("\n"))]
+    body += "".join(f'<text x="{x}" y="{y:g}">{html.escape(text)}</text>' for x, y, text in marks)
+    return Markup(
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" font-family="system-ui, sans-serif" font-size="13" '
+        f'text-anchor="middle">{body}</svg>\n'
     )
 
 
