@@ -299,7 +299,7 @@ def test_an_image_without_caption(captions):
 
 
 def test_an_empty_report_is_a_page():
-    shown = Page(render(Report("Nothing")))
+    shown = Page(render(Report("Nothing", {}, {}, {}, {}, ())))
     assert shown.all("h1")[0]["text"] == "Nothing" and not shown.all("section")
 
 
@@ -463,4 +463,6 @@ def test_a_heat_map_shades_its_cells_and_marks_the_best():
     assert np.argsort(shades).tolist() in ([0, 2, 3, 1], [0, 3, 2, 1])
     assert [e.get("stroke") is not None for e in squares] == [False, True, False, False]
     texts = [e["text"] for e in shown.all("text")]
-    assert texts == ["tuned & drawn", "m 1", "m 2", "k 1", "k 2", "B4 .1", "C .2", "<b>", "x", "y"]
+    assert texts == ["tuned & drawn", "m 1", "m 2", "k 1", "B4 .1", "C .2", "<b>", "k 2", "x", "y"]
+    level = Page(plots.heat_map(["k 1"], ["m 1", "m 2"], [[(0.1, "x"), (0.1, "y")]], "level"))
+    assert [e.get("stroke") is not None for e in level.all("rect")] == [False, True, False]

@@ -27,6 +27,7 @@ from mrnn_tf import files, program, schema
 from mrnn_tf.config import REQUIRED, field
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
+from mrnn_tf.metrics import captions as metrics
 from mrnn_tf.metrics import coco
 from mrnn_tf.model.words import nearest_words
 from mrnn_tf.retrieval import marginal
@@ -35,6 +36,7 @@ from mrnn_tf.split import Split
 from trainer.evaluation import captions, rerank, retrieval
 from trainer.report import curves, page
 
+SOFTMAX_SHARE = "softmax rows"  # beside the rows of retrieval in scores.json
 CAPTIONS, RERANK, RETRIEVAL = TASKS = ("captions", "rerank", "retrieval")
 
 # Words to show the neighbours of; where a vocabulary has few of them, its longer frequent ones.
@@ -120,7 +122,7 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
     tasks = _tasks(options)
     context = Context(options, run, tasks, Split.read(run, options.data, options.split))
     tf.io.gfile.makedirs(options.path(""))
-    figures, sections = {}, {}
+    figures, sections = {}, {"scores": {}, "examples": ()}
     for task in tasks:
         figures[task], section = EVALUATORS[task](context)
         sections |= section
@@ -156,18 +158,19 @@ def evaluate_captions(context: Context) -> Evaluated:
         return {}, {"examples": tuple(captioned.examples)}
     references = dict(zip(split.ids, split.captions, strict=True))
     coco.write_references(options.path("references.json"), references)
-    figures, cider = captions.score(
-        context.run,
-        split,
-        captioned.best,
-        options.headline,
-        context.training_captions,
-        options.meteor,
-        options.batch_size,
-    )
+    training = context.training_captions
+    scores = {
+        row: metrics.evaluate(
+            references, best, training=training, meteor=options.meteor and row == options.headline
+        )
+        for row, best in captioned.best.items()
+    }
+    figures = {row: scored.overall for row, scored in scores.items()}
+    figures[options.headline] |= captions.perplexity(context.run, split, options.batch_size)
+    per_image = scores[options.headline].per_image
     examples = tuple(
-        dataclasses.replace(example, cider=cider.get(example.image_id))
-        for example in captioned.examples
+        dataclasses.replace(e, cider=per_image.get(e.image_id, {}).get("cider"))
+        for e in captioned.examples
     )
     return figures, {"scores": figures, "examples": examples}
 
@@ -193,7 +196,7 @@ def evaluate_retrieval(context: Context) -> Evaluated:
         ),
         options.path("retrieval.work"),
     )
-    return ranking.figures | {"softmax rows": ranking.softmax_share}, {"ranking": ranking}
+    return ranking.figures | {SOFTMAX_SHARE: ranking.softmax_share}, {"ranking": ranking}
 
 
 EVALUATORS = {
@@ -259,32 +262,26 @@ def _nearest_words(run: Run) -> dict[str, list[str]]:
 
 def _print(context: Context, figures: dict[str, dict[str, Any]]) -> None:
     if ranks := figures.get(RETRIEVAL):
-        print(f"{'':28}    R@1    R@5   R@10  median rank")
-        share = ranks["softmax rows"]
-        for row, values in ranks.items():
-            if row != "softmax rows":
-                recalls = " ".join(f"{values[f'r_{k}']:6.1f}" for k in (1, 5, 10))
-                print(f"{row:28} {recalls}  {values['median_rank']:6.1f}")
-        print(f"softmax rows: {share:.3f} of those of scoring every pair")
+        rows = {row: values for row, values in ranks.items() if row != SOFTMAX_SHARE}
+        _print_table(rows, page.RANK_METRICS)
+        print(f"{SOFTMAX_SHARE}: {ranks[SOFTMAX_SHARE]:.3f} of those of scoring every pair")
     if CAPTIONS not in figures:
         return
     best = context.captions.best[context.options.headline]
     for image_id, caption in itertools.islice(best.items(), 5):
         print(f"{image_id}: {caption}")
-    if not figures[CAPTIONS]:
+    if figures[CAPTIONS]:
+        _print_table(figures[CAPTIONS] | figures.get(RERANK, {}), page.SCORE_METRICS)
+    else:
         print(f"{len(best)} images captioned; the records hold no references to score by.")
-        return
-    print(f"{'':16} BLEU-1 BLEU-2 BLEU-3 BLEU-4  CIDEr ROUGE-L  words")
-    for row, values in (figures[CAPTIONS] | figures.get(RERANK, {})).items():
-        bleu = " ".join(f"{values[f'bleu_{n}']:6.3f}" for n in range(1, 5))
-        print(
-            f"{row:16} {bleu} {values['cider']:6.3f}  {values['rouge_l']:6.3f} "
-            f"{values['mean_length']:6.2f}"
-        )
-    measured = figures[CAPTIONS][context.options.headline]
-    if "perplexity" in measured:
-        known = measured["perplexity_without_unknown"]
-        print(f"perplexity {measured['perplexity']:.3f}, without <unk> {known:.3f}")
+
+
+def _print_table(rows: dict[str, dict[str, float]], metrics: dict[str, str]) -> None:
+    metrics = {m: name for m, name in metrics.items() if any(m in row for row in rows.values())}
+    print(f"{'':28}" + "".join(f"{name:>11}" for name in metrics.values()))
+    for row, values in rows.items():
+        cells = (page.figure(values[m], m) if m in values else "" for m in metrics)
+        print(f"{row:28}" + "".join(f"{cell:>11}" for cell in cells))
 
 
 def _main(options: EvaluateOptions) -> None:

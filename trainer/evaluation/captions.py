@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
 
 import tensorflow as tf
 from tqdm import tqdm
@@ -105,39 +104,6 @@ def caption_split(run: Run, split: Split, decoding: Decoding, batch_size: int = 
                 )
             )
     return captions
-
-
-def score(
-    run: Run,
-    split: Split,
-    best: dict[str, dict[str, str]],
-    headline: str,
-    training: Sequence[str] | None,
-    meteor: bool,
-    batch_size: int = 64,
-) -> tuple[dict[str, dict[str, float]], dict[str, float]]:
-    """The scores of every row of captions, and the CIDEr of every image in the row `headline`.
-
-    Args:
-        run: Run. Its perplexity on the split stands in the headline row.
-        split: Split. It has reference captions.
-        best: row -> image id -> caption.
-        headline: str. The row that METEOR and the perplexity belong to.
-        training: training captions; the share of captions that are not among them is `novel`.
-        meteor: bool. Whether to run METEOR where there is Java.
-        batch_size: int. Captions at a time.
-    """
-    references = dict(zip(split.ids, split.captions, strict=True))
-    scores = {
-        row: metrics.evaluate(
-            references, results, training=training, meteor=meteor and row == headline
-        )
-        for row, results in best.items()
-    }
-    figures = {row: scored.overall for row, scored in scores.items()}
-    figures[headline] = figures[headline] | perplexity(run, split, batch_size)
-    per_image = scores[headline].per_image
-    return figures, {image_id: values["cider"] for image_id, values in per_image.items()}
 
 
 def perplexity(run: Run, split: Split, batch_size: int = 64) -> dict[str, float]:

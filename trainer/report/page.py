@@ -8,15 +8,13 @@ import base64
 import dataclasses
 import json
 import math
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import jinja2
 import tensorflow as tf
 
 from mrnn_tf import schema
 from mrnn_tf.vision import images
-from trainer.report import plots
+from trainer.report import plots, templates
 
 if TYPE_CHECKING:
     from trainer.evaluation.rerank import Reranking
@@ -34,7 +32,6 @@ RANK_METRICS = {"r_1": "R@1", "r_5": "R@5", "r_10": "R@10", "median_rank": "Med 
 _KEY_FIGURES = ("bleu_4", "cider", "rouge_l", "meteor", "perplexity")
 _ENDS, _BETWEEN, _UNSCORED = 12, 4, 24  # how many examples of each kind are shown
 _THUMBNAIL = (480, 320)  # the most rows and columns
-_HERE = Path(__file__).parent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,31 +50,19 @@ class Example:
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What the page shows; a section without data is left out.
-
-    Attributes:
-        title: str. The heading of the page.
-        facts: what was evaluated; `dataset` and `split`, where given, name the data of the scores.
-        scores: row -> metric -> value, of the generated captions.
-        headline: the row of the key figures; the first row by default.
-        reranking: what consensus reranking gives, with `reranking_note` on how it was done.
-        ranking: the ranks of images and sentences.
-        curves: name -> (step, value); those whose names end alike share a chart.
-        nearest_words: word -> its nearest words.
-        examples: all images of the split, or a part of them; the page shows a choice.
-        pictures: image id -> encoded image; needed for the ids in `shown` only.
-    """
+    """What the page shows; a section without data is left out."""
 
     title: str
-    facts: dict[str, str] = dataclasses.field(default_factory=dict)
-    scores: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
-    headline: str | None = None
+    facts: dict[str, str]  # `dataset` and `split`, where given, name the data of the scores
+    scores: dict[str, dict[str, float]]  # row -> metric -> value
+    curves: dict[str, plots.Points]  # those whose names end alike share a chart
+    nearest_words: dict[str, list[str]]
+    examples: tuple[Example, ...]  # all images of the split, or a part; the page shows a choice
+    headline: str | None = None  # the row of the key figures; the first by default
     reranking: "Reranking | None" = None
-    reranking_note: str = ""
+    reranking_note: str = ""  # how it was done
     ranking: "Ranking | None" = None
-    curves: dict[str, plots.Points] = dataclasses.field(default_factory=dict)
-    nearest_words: dict[str, list[str]] = dataclasses.field(default_factory=dict)
-    examples: tuple[Example, ...] = ()
+    # The encoded images with the ids in `shown`, as far as there are any.
     pictures: dict[str, bytes] = dataclasses.field(default_factory=dict)
 
     @property
@@ -128,7 +113,7 @@ class Report:
 
     def published(self, table: str) -> list[dict]:
         """The rows of the paper for a table, those on the same dataset first and marked `same`."""
-        rows = json.loads((_HERE / "published.json").read_text(encoding="utf-8"))
+        rows = json.loads((templates.HERE / "published.json").read_text(encoding="utf-8"))
         dataset = _plain(self.facts.get("dataset", ""))
         rows = [
             {**row, "same": bool(dataset) and dataset in _plain(row["dataset"])}
@@ -140,25 +125,21 @@ class Report:
 
 def render(report: Report) -> str:
     """The whole page; it loads nothing and runs nothing."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_HERE),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
+    return templates.render(
+        "report.html",
+        report=report,
+        score_metrics=SCORE_METRICS,
+        caption_metrics=CAPTION_METRICS,
+        rank_metrics=RANK_METRICS,
+        end_token=schema.END,
+        missing=schema.MISSING_LOG_PROB / 2,
+        figure=figure,
+        shade=shade,
+        thumbnail=thumbnail,
+        line_chart=plots.line_chart,
+        exp=math.exp,
+        zip=zip,
     )
-    environment.filters |= {"figure": figure, "shade": shade, "thumbnail": thumbnail}
-    environment.filters["exp"] = math.exp
-    environment.globals |= {
-        "line_chart": plots.line_chart,
-        "zip": zip,
-        "score_metrics": SCORE_METRICS,
-        "caption_metrics": CAPTION_METRICS,
-        "rank_metrics": RANK_METRICS,
-        "end_token": schema.END,
-        "missing": schema.MISSING_LOG_PROB / 2,
-    }
-    return environment.get_template("report.html").render(report=report)
 
 
 def figure(value: float | str, metric: str) -> str:

@@ -1,15 +1,13 @@
 """Plots as SVG: line charts in the colours of the report's style sheet, and heat maps."""
 
-import html
 import math
 from collections.abc import Callable, Sequence
 
-from markupsafe import Markup
+from trainer.report import templates
 
 Points = list[tuple[float, float]]
 
-_WIDTH, _HEIGHT = 480, 270
-_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 12, 10, 26
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 468, 10, 244  # of the plane in line_chart.html
 _MOST_POINTS, _MOST_TICKS = 400, 7
 _LOGARITHMIC_FROM = 8.0  # the ratio of the highest to the lowest value
 
@@ -20,7 +18,7 @@ def line_chart(
     mark_lowest: bool = False,
     over: str = "training steps",
     at: str = "step",
-) -> Markup:
+) -> str:
     """Lines over steps, or over something else, as a figure with its legend.
 
     Empty where no line has a finite value.
@@ -30,42 +28,27 @@ def line_chart(
     finite = {name: [p for p in points if math.isfinite(p[1])] for name, points in lines.items()}
     lines = {name: _thinned(points) for name, points in finite.items() if points}
     if not lines:
-        return Markup()
-    steps = [step for points in lines.values() for step, _ in points]
-    values = [value for points in lines.values() for _, value in points]
+        return ""
+    steps, values = zip(*(point for points in lines.values() for point in points), strict=True)
     logarithmic = min(values) > 0 and max(values) / min(values) > _LOGARITHMIC_FROM
     low, high = min(values) if logarithmic else min(0, *values), max(values)
-    x = _axis(0, max(*steps, 1), _LEFT, _WIDTH - _RIGHT)
-    y = _axis(low, high, _HEIGHT - _BOTTOM, _TOP, logarithmic)
-
-    marks = []
-    for value in _ticks(low, high, logarithmic):
-        marks.append(
-            f'<path class="grid" d="M{_LEFT} {y(value):.1f}H{_WIDTH - _RIGHT}"/>'
-            f'<text class="of-values" x="{_LEFT - 8}" y="{y(value):.1f}">{value:,.10g}</text>'
-        )
-    for step in _ticks(0, max(*steps, 1)):
-        marks.append(
-            f'<text class="of-steps" x="{x(step):.1f}" y="{_HEIGHT - 6}">{step:,.10g}</text>'
-        )
-    legend = []
-    for number, (name, points) in enumerate(lines.items()):
-        path = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in points)
-        marks.append(f'<polyline class="line line-{number}" points="{path}"/>')
+    x = _axis(0, max(*steps, 1), _LEFT, _RIGHT)
+    y = _axis(low, high, _BOTTOM, _TOP, logarithmic)
+    drawn = []
+    for name, points in lines.items():
         step, value = min(points, key=lambda p: p[1]) if mark_lowest else points[-1]
         which = "lowest" if mark_lowest else "last"
-        told = f"{which} {value:.4g} at {at} {step:,.10g}"
-        marks.append(
-            f'<circle class="dot line-{number}" cx="{x(step):.1f}" cy="{y(value):.1f}" r="4">'
-            f"<title>{html.escape(name)}: {told}</title></circle>"
-        )
-        legend.append(f'<li class="line-{number}"><b>{html.escape(name)}</b> {told}</li>')
-    scale = ", logarithmic" if logarithmic else ""
-    return Markup(
-        f'<figure class="chart"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="{html.escape(title)} over {over}">{"".join(marks)}</svg>'
-        f"<figcaption><p>{html.escape(title)} over {over}{scale}</p>"
-        f"<ul>{''.join(legend)}</ul></figcaption></figure>"
+        label = f"{which} {value:.4g} at {at} {step:,.10g}"
+        places = [(x(step), y(value)) for step, value in points]
+        drawn.append({"name": name, "points": places, "dot": (x(step), y(value)), "label": label})
+    return templates.render(
+        "line_chart.html",
+        title=title,
+        over=over,
+        logarithmic=logarithmic,
+        rows=[(y(value), f"{value:,.10g}") for value in _ticks(low, high, logarithmic)],
+        columns=[(x(step), f"{step:,.10g}") for step in _ticks(0, max(*steps, 1))],
+        lines=drawn,
     )
 
 
@@ -74,36 +57,21 @@ def heat_map(
     columns: Sequence[str],
     cells: Sequence[Sequence[tuple[float, str]]],
     title: str,
-) -> Markup:
-    """A table as an SVG file: every cell is shaded by its value, the highest one has an edge.
+) -> str:
+    """A table as an SVG file: every cell is shaded by its value, the highest has an edge.
 
-    Args:
-        rows, columns: their names.
-        cells: for every row and column a value and a text, which may have several lines.
-        title: str. What stands above.
+    `cells` has a value and a text for every row and column; a text may have several lines.
     """
-    wide, high, left, above = 92, 46, 92, 70
-    width, height = left + len(columns) * wide + 12, above + len(rows) * high + 12
-    marks = [(width / 2, 24, title)]
-    marks += [(left + (i + 0.5) * wide, above - 10, name) for i, name in enumerate(columns)]
-    marks += [(left / 2, above + (i + 0.6) * high, name) for i, name in enumerate(rows)]
     values = [value for row in cells for value, _ in row]
-    low, spread = min(values), max(values) - min(values) or 1.0
-    body = '<rect width="100%" height="100%" fill="#fff"/>'
-    for number, (value, text) in enumerate(cell for row in cells for cell in row):
-        y, x = divmod(number, len(columns))
-        x, y = left + x * wide, above + y * high
-        edge = ' stroke="#b4622a" stroke-width="3"' if number == values.index(max(values)) else ""
-        body += (
-            f'<rect x="{x + 2}" y="{y + 2}" width="{wide - 4}" height="{high - 4}" fill="#0b6e69" '
-            f'fill-opacity="{0.05 + 0.55 * (value - low) / spread:.3f}"{edge}/>'
-        )
-        marks += [(x + wide / 2, y + 20 + 16 * i, line) for i, line in enumerate(text.split("\n"))]
-    body += "".join(f'<text x="{x}" y="{y:g}">{html.escape(text)}</text>' for x, y, text in marks)
-    return Markup(
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
-        f'height="{height}" font-family="system-ui, sans-serif" font-size="13" '
-        f'text-anchor="middle">{body}</svg>\n'
+    return templates.render(
+        "heat_map.svg",
+        rows=rows,
+        columns=columns,
+        cells=cells,
+        title=title,
+        low=min(values),
+        high=max(values),
+        best=divmod(values.index(max(values)), len(columns)),
     )
 
 
