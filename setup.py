@@ -22,7 +22,7 @@ setup(
     packages=find_packages(include=["mrnn_tf*", "trainer*", "export*", "serving*"]),
     package_data={
         "serving": ["deploy/*.md", "deploy/*.yaml", "deploy/*/*"],
-        "trainer": ["report/*.html", "report/*.css", "report/*.json"],
+        "trainer": ["report/*.html", "report/*.svg", "report/*.css", "report/*.json"],
     },
     install_requires=[
         "absl-py",

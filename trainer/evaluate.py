@@ -271,7 +271,8 @@ def _print(context: Context, figures: dict[str, dict[str, Any]]) -> None:
     for image_id, caption in itertools.islice(best.items(), 5):
         print(f"{image_id}: {caption}")
     if figures[CAPTIONS]:
-        _print_table(figures[CAPTIONS] | figures.get(RERANK, {}), page.SCORE_METRICS)
+        more = {"perplexity_without_unknown": "w/o <unk>", "mean_length": "words"}
+        _print_table(figures[CAPTIONS] | figures.get(RERANK, {}), page.SCORE_METRICS | more)
     else:
         print(f"{len(best)} images captioned; the records hold no references to score by.")
 

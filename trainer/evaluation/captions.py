@@ -3,12 +3,14 @@
 import dataclasses
 import math
 
+import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
 from mrnn_tf import decode, schema
 from mrnn_tf.config import BeamSearch, field
 from mrnn_tf.data import pipeline
+from mrnn_tf.inference import Inference
 from mrnn_tf.metrics import captions as metrics
 from mrnn_tf.metrics.nbest import NBest
 from mrnn_tf.run import Network, Run
@@ -59,48 +61,45 @@ def beam_row(width: int) -> str:
 
 def caption_split(run: Run, split: Split, decoding: Decoding, batch_size: int = 64) -> Captions:
     """Captions of every image of a split by every decoding."""
-    network, model = run.network, run.network.model
-
-    def beam(image, width: int, n_best: int) -> decode.Decoded:
-        search = BeamSearch(width, decoding.max_words, decoding.length_power)
-        return decode.beam(*decode.begin(model, image), search, n_best)
+    model, vocabulary = run.network.model, run.vocabulary
+    inference = Inference(run, search=decoding)
 
     @tf.function(input_signature=[tf.TensorSpec([None, split.features.shape[1]], tf.float32)])
     def decode_batch(features):
-        image = model.project_image(features)
-        greedy = decode.greedy(*decode.begin(model, image), max_words=decoding.max_words)
-        compared = {GREEDY: greedy} | {
-            row: beam(image, width, decoding.beam if width == decoding.beam else 1)
-            for row, width in decoding.rows.items()
-        }
-        first = tf.nest.map_structure(lambda each: each[:, :1], compared[decoding.headline])
-        blank = network.blank(tf.shape(features)[0])
-        evidence = decode.evidence(model, blank, first)[:, 0]
-        return compared, beam(image, decoding.n_best, decoding.n_best), evidence
+        begin = decode.begin(model, model.project_image(features))
+        compared = {GREEDY: decode.greedy(*begin, max_words=decoding.max_words)}
+        for row, width in decoding.rows.items():
+            if row != decoding.headline:
+                search = dataclasses.replace(decoding, beam=width)
+                compared[row] = inference.best_sentences(features, search=search, n_best=1)
+        best = {row: vocabulary.sentences(decoded.ids[:, 0]) for row, decoded in compared.items()}
+        chosen = inference.beam_decode(features, tf.fill([tf.shape(features)[0]], ""))
+        best[decoding.headline] = chosen[schema.CAPTIONS][:, 0]
+        search = dataclasses.replace(decoding, beam=decoding.n_best)
+        n_best = inference.best_sentences(features, search=search)
+        return best, (vocabulary.sentences(n_best.ids), n_best.log_probs), chosen
 
     captions = Captions({row: {} for row in (GREEDY, *decoding.rows)}, {}, [])
-    starts = range(0, len(split), batch_size)
-    for start in tqdm(starts, "captions", unit=" batches", disable=None):
-        compared, n_best, evidence = decode_batch(split.features[start : start + batch_size])
-        ids = split.ids[start : start + batch_size]
-        for row, decoded in compared.items():
-            sentences = _sentences(run.vocabulary, decoded.ids[:, 0])
-            captions.best[row].update(zip(ids, sentences, strict=True))
-        captions.n_best.update(zip(ids, _n_best(run.vocabulary, n_best), strict=True))
-        chosen = compared[decoding.headline]
-        words = run.vocabulary.lookup(chosen.ids[:, 0]).numpy()
-        lengths = tf.math.count_nonzero(chosen.ids[:, 0], axis=-1).numpy()
-        word_log_probs, evidence = chosen.word_log_probs[:, 0].numpy(), evidence.numpy()
-        for i, sentences in enumerate(_n_best(run.vocabulary, chosen)):
+    for start in tqdm(range(0, len(split), batch_size), "captions", unit=" batches", disable=None):
+        rows = slice(start, start + batch_size)
+        best, n_best, chosen = tf.nest.map_structure(
+            lambda tensor: tensor.numpy(), decode_batch(split.features[rows])
+        )
+        for i, image_id in enumerate(split.ids[rows]):
+            for row, sentences in best.items():
+                captions.best[row][image_id] = sentences[i].decode()
+            captions.n_best[image_id] = _n_best(n_best[0][i], n_best[1][i])
+            sentences = _n_best(chosen[schema.CAPTIONS][i], chosen[schema.LOG_PROBS][i])
+            words = [word.decode() for word in chosen[schema.WORDS][i, 0] if word]
             captions.examples.append(
                 Example(
-                    image_id=ids[i],
+                    image_id=image_id,
                     references=split.captions[start + i],
                     captions=sentences.captions,
                     log_probs=sentences.log_probs,
-                    words=tuple(word.decode() for word in words[i, : lengths[i]]),
-                    word_log_probs=tuple(word_log_probs[i, : lengths[i]].tolist()),
-                    evidence=tuple(evidence[i, : lengths[i]].tolist()),
+                    words=tuple(words),
+                    word_log_probs=tuple(chosen[schema.WORD_LOG_PROBS][i, 0, : len(words)]),
+                    evidence=tuple(chosen[schema.WORD_EVIDENCE][i, 0, : len(words)]),
                 )
             )
     return captions
@@ -144,23 +143,17 @@ def beam_scores(
 
     references, results = {}, {}
     for batch in network.images(source, batch_size):
-        ids = [image_id.decode() for image_id in batch["ids"].numpy()]
-        results |= dict(zip(ids, _sentences(vocabulary, search(batch)), strict=True))
-        for image_id, captions in zip(ids, batch["captions"].to_list(), strict=True):
-            references[image_id] = [text.decode(errors="replace") for text in captions]
+        sentences = vocabulary.sentences(search(batch)).numpy()
+        rows = zip(batch["ids"].numpy(), sentences, batch["captions"].to_list(), strict=True)
+        for image_id, sentence, captions in rows:
+            results[image_id.decode()] = sentence.decode()
+            references[image_id.decode()] = [text.decode(errors="replace") for text in captions]
     scores = metrics.evaluate(references, results, meteor=False).overall
     return {name: scores[name] for name in ("cider", "bleu_4")}
 
 
-def _sentences(vocabulary: Vocabulary, ids: tf.Tensor) -> list[str]:
-    return [sentence.decode() for sentence in vocabulary.sentences(ids).numpy()]
-
-
-def _n_best(vocabulary: Vocabulary, decoded: decode.Decoded) -> list[NBest]:
-    """The sentences of every image; missing ones are left out."""
-    texts, log_probs = vocabulary.sentences(decoded.ids).numpy(), decoded.log_probs.numpy()
+def _n_best(sentences: np.ndarray, log_probs: np.ndarray) -> NBest:
+    """The sentences of an image; missing ones are left out."""
     valid = log_probs > schema.MISSING_LOG_PROB / 2
-    return [
-        NBest(tuple(text.decode() for text in texts[i][row]), tuple(log_probs[i][row].tolist()))
-        for i, row in enumerate(valid)
-    ]
+    texts = tuple(sentence.decode() for sentence in sentences[valid])
+    return NBest(texts, tuple(log_probs[valid].tolist()))
