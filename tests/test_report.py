@@ -456,13 +456,21 @@ def test_long_lines_are_thinned_but_keep_their_lowest_and_last():
 
 def test_a_heat_map_shades_its_cells_and_marks_the_best():
     cells = [[(0.1, "B4 .1\nC .2"), (0.3, "<b>")], [(0.2, "x"), (0.2, "y")]]
-    shown = Page(plots.heat_map(["k 1", "k 2"], ["m 1", "m 2"], cells, "tuned & drawn"))
+    first = plots.HeatTable("by & by", ["k 1", "k 2"], ["m 1", "m 2"], cells)
+    level = plots.HeatTable("level", ["k 1"], ["m 1", "m 2"], [[(0.1, "z"), (0.1, "z")]])
+    text = plots.heat_map([first, level], "tuned & drawn")
+    assert text.startswith("<svg")
+    shown = Page(text)
     background, *squares = shown.all("rect")
-    assert background["width"] == "100%"
-    shades = [float(e["fill-opacity"]) for e in squares]
-    assert np.argsort(shades).tolist() in ([0, 2, 3, 1], [0, 3, 2, 1])
-    assert [e.get("stroke") is not None for e in squares] == [False, True, False, False]
-    texts = [e["text"] for e in shown.all("text")]
-    assert texts == ["tuned & drawn", "m 1", "m 2", "k 1", "B4 .1", "C .2", "<b>", "k 2", "x", "y"]
-    level = Page(plots.heat_map(["k 1"], ["m 1", "m 2"], [[(0.1, "x"), (0.1, "y")]], "level"))
-    assert [e.get("stroke") is not None for e in level.all("rect")] == [False, True, False]
+    assert background["width"] == "100%" and len(squares) == 6
+    shades = [float(e["fill-opacity"]) for e in squares[:4]]
+    assert shades[0] < shades[2] == shades[3] < shades[1]
+    marked = [e.get("stroke") is not None for e in squares]
+    assert marked == [False, True, False, False, True, False]
+    assert [e["text"] for e in shown.all("text")] == [
+        *("tuned & drawn", "by & by", "m 1", "m 2"),
+        *("k 1", "B4 .1", "C .2", "<b>", "k 2", "x", "y"),
+        *("level", "m 1", "m 2", "k 1", "z", "z"),
+    ]
+    _, _, width, height = map(int, shown.all("svg")[0]["viewbox"].split())
+    assert all(int(e["x"]) + 88 < width and int(e["y"]) + 42 < height for e in squares)

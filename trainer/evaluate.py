@@ -75,11 +75,6 @@ class EvaluateOptions(captions.Decoding):
     images: int = field(0, "number of images to search; 0 searches all", at_least=0)
     meteor: bool = field(True, "run METEOR where there is Java: half a minute more")
 
-    def path(self, name: str) -> str:
-        """A file of the output."""
-        folder = self.output or tf.io.gfile.join(self.job_dir, schema.REPORT_DIR)
-        return tf.io.gfile.join(folder, name)
-
 
 @dataclasses.dataclass(frozen=True)
 class Context:
@@ -98,18 +93,25 @@ class Context:
     @functools.cached_property
     def training(self) -> Split:
         """The training split of the reference data."""
-        return Split.read(self.run, _reference_data(self.options), schema.TRAIN)
+        data = self.options.reference_data
+        if (data, schema.TRAIN) == (self.options.data, self.options.split):
+            return self.split
+        return Split.read(self.run, data, schema.TRAIN)
 
     @property
     def training_captions(self) -> list[str] | None:
         """The training captions, as far as there are any; they alone need no features."""
-        data = _reference_data(self.options)
+        data = self.options.reference_data
         if schema.TRAIN not in records.DatasetInfo.load(data).splits:
             return None
         if set(self.tasks) - {CAPTIONS}:
             return list(itertools.chain.from_iterable(self.training.captions))
         with records.naming_corruption(data):
             return list(itertools.chain.from_iterable(pipeline.captions(data, schema.TRAIN)))
+
+    def path(self, name: str) -> str:
+        """A file of the output."""
+        return tf.io.gfile.join(self.options.output, name)
 
 
 # What an evaluator gives: figures for scores.json, and fields of the report.
@@ -118,46 +120,52 @@ Evaluated = tuple[dict[str, Any], dict[str, Any]]
 
 def evaluate(options: EvaluateOptions) -> dict[str, Any]:
     """Evaluates a run; writes the files of the output and returns what scores.json holds."""
+    in_run = functools.partial(tf.io.gfile.join, options.job_dir)
+    options = dataclasses.replace(
+        options,
+        reference_data=options.reference_data or options.data,
+        output=options.output or in_run(schema.REPORT_DIR),
+        tensorboard_dir=options.tensorboard_dir or in_run(schema.LOG_DIR),
+    )
     run = Run.load(options.job_dir, options.checkpoint, options.checkpoint_dir)
     tasks = _tasks(options)
     context = Context(options, run, tasks, Split.read(run, options.data, options.split))
-    tf.io.gfile.makedirs(options.path(""))
+    tf.io.gfile.makedirs(options.output)
     figures, sections = {}, {"scores": {}, "examples": ()}
     for task in tasks:
         figures[task], section = EVALUATORS[task](context)
         sections |= section
     facts = _facts(context)
     scores = {**facts, **figures}
-    files.write_json(options.path("scores.json"), scores)
-    logs = options.tensorboard_dir or tf.io.gfile.join(options.job_dir, schema.LOG_DIR)
+    files.write_json(context.path("scores.json"), scores)
     report = page.Report(
         title=f"{facts['dataset']} described by an m-RNN",
         facts={name: str(value) for name, value in facts.items()},
         headline=options.headline,
-        curves=curves.read(logs),
+        curves=curves.read(options.tensorboard_dir),
         nearest_words=_nearest_words(run),
         **sections,
     )
     report = dataclasses.replace(report, pictures=context.split.pictures(report.shown))
-    files.write_whole(options.path("report.html"), page.render(report))
+    files.write_whole(context.path("report.html"), page.render(report))
     _print(context, figures)
-    print(f"next: open {options.path('report.html')}")
+    print(f"next: open {context.path('report.html')}")
     return scores
 
 
 def evaluate_captions(context: Context) -> Evaluated:
     """The captions, and their scores where there are reference captions."""
     options, split, captioned = context.options, context.split, context.captions
-    coco.write_results(options.path("results.json"), captioned.best[options.headline])
+    coco.write_results(context.path("results.json"), captioned.best[options.headline])
     n_best = [
         {"image_id": image_id, **dataclasses.asdict(sentences)}
         for image_id, sentences in captioned.n_best.items()
     ]
-    files.write_json(options.path("nbest.json"), n_best)
+    files.write_json(context.path("nbest.json"), n_best)
     if not split.has_captions:
         return {}, {"examples": tuple(captioned.examples)}
     references = dict(zip(split.ids, split.captions, strict=True))
-    coco.write_references(options.path("references.json"), references)
+    coco.write_references(context.path("references.json"), references)
     training = context.training_captions
     scores = {
         row: metrics.evaluate(
@@ -177,11 +185,15 @@ def evaluate_captions(context: Context) -> Evaluated:
 
 def evaluate_rerank(context: Context) -> Evaluated:
     """The n-best captions reranked by consensus."""
+    settings, training = rerank.RerankSettings(), context.training
     reranking = rerank.rerank_split(
-        context.run, context.split, context.training, context.captions.n_best
+        context.run, context.split, training, context.captions.n_best, settings
     )
-    note = f"{len(context.training):,} training images"
-    return reranking.figures, {"reranking": reranking, "reranking_note": note}
+    images = f"{rerank.FEATURES[0]} features, {len(training):,} training images"
+    return reranking.figures, {
+        "reranking": reranking,
+        "reranking_note": f"k {settings.k}, {images}",
+    }
 
 
 def evaluate_retrieval(context: Context) -> Evaluated:
@@ -194,7 +206,7 @@ def evaluate_retrieval(context: Context) -> Evaluated:
         retrieval.RetrievalSettings(
             options.normaliser, options.sample, options.sample_seed, options.images
         ),
-        options.path("retrieval.work"),
+        context.path("retrieval.work"),
     )
     return ranking.figures | {SOFTMAX_SHARE: ranking.softmax_share}, {"ranking": ranking}
 
@@ -206,16 +218,12 @@ EVALUATORS = {
 }
 
 
-def _reference_data(options: EvaluateOptions) -> str:
-    return options.reference_data or options.data
-
-
 def _tasks(options: EvaluateOptions) -> tuple[str, ...]:
     """The evaluators to run, in order; rerank runs unasked where there are training captions."""
     asked = options.tasks if options.tasks is not None else (CAPTIONS, RERANK)
     if not asked:
         raise UserError(f"`tasks` must be of {', '.join(TASKS)}; got none.")
-    data = _reference_data(options)
+    data = options.reference_data
     training = records.DatasetInfo.load(data).splits.get(schema.TRAIN)
     if training is None or not training.captions:
         if options.tasks is None:
@@ -271,18 +279,22 @@ def _print(context: Context, figures: dict[str, dict[str, Any]]) -> None:
     for image_id, caption in itertools.islice(best.items(), 5):
         print(f"{image_id}: {caption}")
     if figures[CAPTIONS]:
-        more = {"perplexity_without_unknown": "w/o <unk>", "mean_length": "words"}
+        more = {"mean_length": "words", "perplexity_without_unknown": "without <unk>"}
         _print_table(figures[CAPTIONS] | figures.get(RERANK, {}), page.SCORE_METRICS | more)
     else:
         print(f"{len(best)} images captioned; the records hold no references to score by.")
 
 
 def _print_table(rows: dict[str, dict[str, float]], metrics: dict[str, str]) -> None:
-    metrics = {m: name for m, name in metrics.items() if any(m in row for row in rows.values())}
-    print(f"{'':28}" + "".join(f"{name:>11}" for name in metrics.values()))
-    for row, values in rows.items():
-        cells = (page.figure(values[m], m) if m in values else "" for m in metrics)
-        print(f"{row:28}" + "".join(f"{cell:>11}" for cell in cells))
+    shown = {m: name for m, name in metrics.items() if any(m in values for values in rows.values())}
+    table = {"": shown} | {
+        row: {m: page.figure(values[m], m) for m in shown if m in values}
+        for row, values in rows.items()
+    }
+    width = max(map(len, rows))
+    for row, cells in table.items():
+        texts = (f"{cells.get(m, ''):>{max(len(name), 6)}}" for m, name in shown.items())
+        print(f"{row:{width}}", *texts)
 
 
 def _main(options: EvaluateOptions) -> None:

@@ -1,1 +1,1 @@
-"""The evaluators: what a run makes of a split, as figures and data for the report."""
+"""Evaluators: each gives figures and a section of the report."""

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from trainer.report import templates
 
@@ -52,27 +53,26 @@ def line_chart(
     )
 
 
-def heat_map(
-    rows: Sequence[str],
-    columns: Sequence[str],
-    cells: Sequence[Sequence[tuple[float, str]]],
-    title: str,
-) -> str:
-    """A table as an SVG file: every cell is shaded by its value, the highest has an edge.
+class HeatTable(NamedTuple):
+    """A table of a heat map: a value and a text, of one or more lines, for every cell."""
 
-    `cells` has a value and a text for every row and column; a text may have several lines.
-    """
-    values = [value for row in cells for value, _ in row]
-    return templates.render(
-        "heat_map.svg",
-        rows=rows,
-        columns=columns,
-        cells=cells,
-        title=title,
-        low=min(values),
-        high=max(values),
-        best=divmod(values.index(max(values)), len(columns)),
-    )
+    heading: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    cells: Sequence[Sequence[tuple[float, str]]]
+
+
+def heat_map(tables: Sequence[HeatTable], title: str) -> str:
+    """Tables one below the other as an SVG file; cells are shaded, the highest has an edge."""
+    drawn, top = [], 40
+    for table in tables:
+        values = [value for row in table.cells for value, _ in row]
+        best = divmod(values.index(max(values)), len(table.columns))
+        limits = {"low": min(values), "high": max(values), "best": best}
+        drawn.append({**table._asdict(), **limits, "top": top})
+        top += 82 + 46 * len(table.rows)
+    width = 104 + 92 * max(len(table.columns) for table in tables)
+    return templates.render("heat_map.svg", tables=drawn, title=title, width=width, height=top)
 
 
 def _thinned(points: Points) -> Points:
