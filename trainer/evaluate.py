@@ -50,28 +50,25 @@ class EvaluateOptions(captions.Decoding):
     job_dir: str = field(REQUIRED, "the run directory")
     data: str = field(REQUIRED, "records made by trainer.prepare")
     split: str = field(schema.VAL, "which of its splits", choices=schema.SPLITS)
-    reference_data: str | None = field(
-        None, "records with the training split; those of --data by default"
-    )
+    reference_data: str | None = field(None, "records with the training split; default: --data")
+    # By default captions, and rerank where there are training captions.
     tasks: tuple[str, ...] | None = field(
-        None,
-        f"of {', '.join(TASKS)}; by default captions, and rerank where there are training captions",
-        choices=TASKS,
+        None, f"of {', '.join(TASKS)}; default captions,rerank", choices=TASKS
     )
-    output: str | None = field(None, "folder; by default report/ in the run directory")
+    output: str | None = field(None, "folder; default: report/ in the run directory")
     checkpoint_dir: str | None = field(None, "as given to trainer.task")
     checkpoint: str = field("best", "which weights", choices=("best", "latest"))
     tensorboard_dir: str | None = field(
-        None,
-        "as given to trainer.task; by default $AIP_TENSORBOARD_LOG_DIR, or logs/ in the run "
-        "directory",
+        None, "logs of the run; default: $AIP_TENSORBOARD_LOG_DIR, or logs/ in the run directory"
     )
     batch_size: int = field(64, "images at a time", at_least=1)
     normaliser: str = field(
         marginal.SAMPLE, "log P(s) of the search for sentences", choices=marginal.NORMALISERS
     )
-    sample: int = field(marginal.SAMPLE_SIZE, "training images that it is taken of", at_least=1)
-    sample_seed: int = field(0, "which ones", at_least=0)
+    sample: int = field(
+        marginal.SAMPLE_SIZE, "training images that this log P(s) is the mean of", at_least=1
+    )
+    sample_seed: int = field(0, "seed of their choice", at_least=0)
     images: int = field(0, "number of images to search; 0 searches all", at_least=0)
     meteor: bool = field(True, "run METEOR where there is Java: half a minute more")
 
@@ -190,10 +187,8 @@ def evaluate_rerank(context: Context) -> Evaluated:
         context.run, context.split, training, context.captions.n_best, settings
     )
     images = f"{rerank.FEATURES[0]} features, {len(training):,} training images"
-    return reranking.figures, {
-        "reranking": reranking,
-        "reranking_note": f"k {settings.k}, {images}",
-    }
+    note = f"k {settings.k}, {images}"
+    return reranking.figures, {"reranking": reranking, "reranking_note": note}
 
 
 def evaluate_retrieval(context: Context) -> Evaluated:
