@@ -4,6 +4,7 @@ import dataclasses
 import json
 import re
 import shutil
+import types
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,12 @@ import tiny
 
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.metrics import captions, coco
-from mrnn_tf.run import Run
+from mrnn_tf.run import Network, Run
 from mrnn_tf.split import Split
 from trainer import loops
 from trainer.evaluate import EvaluateOptions
 from trainer.evaluate import evaluate as evaluate_run
-from trainer.evaluation.captions import perplexity
+from trainer.evaluation.captions import Decoding, caption_split, perplexity
 
 
 def evaluate(folder, job_dir, data, *arguments, environment=None):
@@ -156,9 +157,22 @@ def test_the_perplexity_is_that_of_the_training_loop_s_evaluator(tiny_job, tiny_
     expected = loops.Evaluator(run.network, pipeline.evaluation_batches(source, 5)).evaluate(
         tf.constant(-1)
     )
-    found = perplexity(run, Split.read(run, tiny_data, "val"), 5)
-    assert found == pytest.approx({name: expected[name] for name in found}, rel=1e-5)
-    assert len(found) == 2
+    measured = perplexity(run, Split.read(run, tiny_data, "val"), 5)
+    assert measured == pytest.approx({name: expected[name] for name in measured}, rel=1e-5)
+    assert len(measured) == 2
+
+
+def test_a_fine_tuned_encoder_is_not_asked_again(tiny_job, tiny_data):
+    run = Run.load(tiny_job)
+    split = Split.read(run, tiny_data, "val")
+    encoder = types.SimpleNamespace(model=None)  # it cannot encode
+    tuned = dataclasses.replace(run, network=Network(run.network.model, encoder))
+    assert perplexity(tuned, split) == perplexity(run, split)
+    decoding = Decoding(beam=2, n_best=3, widths=(1,))
+    captioned = caption_split(tuned, split, decoding, batch_size=5)
+    assert captioned.best == caption_split(run, split, decoding).best
+    assert list(captioned.best) == ["greedy", "beam 1", "beam 2"]
+    assert list(captioned.n_best) == list(captioned.best["greedy"]) == list(split.ids)
 
 
 def test_parameters_are_what_is_trained(evaluated, tiny_job):

@@ -238,7 +238,7 @@ def _facts(context: Context) -> dict[str, Any]:
     options, run, source = context.options, context.run, context.split.source
     model = run.network.model
     parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
-    decoding = (each.name for each in dataclasses.fields(captions.Decoding))
+    decoding = (setting.name for setting in dataclasses.fields(captions.Decoding))
     return {
         "run": options.job_dir,
         "step": run.step,

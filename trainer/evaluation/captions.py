@@ -108,7 +108,8 @@ def caption_split(run: Run, split: Split, decoding: Decoding, batch_size: int = 
 def perplexity(run: Run, split: Split, batch_size: int = 64) -> dict[str, float]:
     """The perplexity of the reference captions of a split, with and without <unk>."""
     owners = [i for i, captions in enumerate(split.captions) for _ in captions]
-    words = run.vocabulary.ids(tf.constant([text for some in split.captions for text in some]))
+    texts = [text for captions in split.captions for text in captions]
+    words = run.vocabulary.ids(tf.constant(texts))
     order = tf.argsort(words.row_lengths())  # captions of a length need no padding
 
     def batch(owner: tf.Tensor, words: tf.RaggedTensor) -> dict[str, tf.Tensor]:

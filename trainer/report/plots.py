@@ -40,8 +40,8 @@ def line_chart(
         step, value = min(points, key=lambda p: p[1]) if mark_lowest else points[-1]
         which = "lowest" if mark_lowest else "last"
         label = f"{which} {value:.4g} at {at} {step:,.10g}"
-        places = [(x(step), y(value)) for step, value in points]
-        drawn.append({"name": name, "points": places, "dot": (x(step), y(value)), "label": label})
+        path = [(x(step), y(value)) for step, value in points]
+        drawn.append({"name": name, "points": path, "dot": (x(step), y(value)), "label": label})
     return templates.render(
         "line_chart.html",
         title=title,
@@ -86,7 +86,7 @@ def _thinned(points: Points) -> Points:
 def _axis(
     low: float, high: float, begin: float, end: float, logarithmic: bool = False
 ) -> Callable[[float], float]:
-    """The place of a value between `begin` and `end`."""
+    """The coordinate of a value between `begin` and `end`."""
     by = math.log if logarithmic else float
     low, high = by(low), by(high)
     return lambda value: begin + (end - begin) * ((by(value) - low) / (high - low or 1.0))
