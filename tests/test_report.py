@@ -104,7 +104,7 @@ def ranked(query="a dog", result="1.jpg"):
         figures={"text to image": recalls, "image to text, sample": recalls},
         curves={"text to image": curve, "image to text": curve},
         softmax_share=0.125,
-        searches=types.SimpleNamespace(images=searches, sentences=searches),
+        searches={"text to image": searches, "image to text": searches},
     )
 
 

@@ -30,7 +30,6 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import captions as metrics
 from mrnn_tf.metrics import coco
 from mrnn_tf.model.words import nearest_words
-from mrnn_tf.retrieval import marginal
 from mrnn_tf.run import Run
 from mrnn_tf.split import Split
 from trainer.evaluation import captions, rerank, retrieval
@@ -44,8 +43,8 @@ _SHOWN_WORDS = ("dog", "man", "women", "red", "two", "running", "jumps", "water"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(captions.Decoding):
-    """What is evaluated on which images, and how captions are decoded."""
+class EvaluateOptions(captions.Decoding, retrieval.RetrievalSettings):
+    """What is evaluated on which images, how captions are decoded, how sentences are ranked."""
 
     job_dir: str = field(REQUIRED, "the run directory")
     data: str = field(REQUIRED, "records made by trainer.prepare")
@@ -62,14 +61,6 @@ class EvaluateOptions(captions.Decoding):
         None, "logs of the run; default: $AIP_TENSORBOARD_LOG_DIR, or logs/ in the run directory"
     )
     batch_size: int = field(64, "images at a time", at_least=1)
-    normaliser: str = field(
-        marginal.SAMPLE, "log P(s) of the search for sentences", choices=marginal.NORMALISERS
-    )
-    sample: int = field(
-        marginal.SAMPLE_SIZE, "training images that this log P(s) is the mean of", at_least=1
-    )
-    sample_seed: int = field(0, "seed of their choice", at_least=0)
-    images: int = field(0, "number of images to search; 0 searches all", at_least=0)
     meteor: bool = field(True, "run METEOR where there is Java: half a minute more")
 
 
