@@ -23,7 +23,7 @@ setup(
     package_data={
         "mrnn_tf": ["data/demo/*.toml"],
         "serving": ["deploy/*.md", "deploy/*.yaml", "deploy/*/*"],
-        "trainer": ["report.css"],
+        "trainer": ["report/*.html", "report/*.svg", "report/*.css", "report/*.json"],
     },
     install_requires=[
         "absl-py",

@@ -1,6 +1,6 @@
 import tensorflow as tf
 
-from trainer import curves
+from trainer.report import curves
 
 
 def write(directory: str, scalars: dict[str, dict[int, float]], suffix: str) -> None:

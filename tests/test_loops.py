@@ -16,7 +16,8 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.inference import attached_encoder
 from mrnn_tf.model import loss
 from mrnn_tf.vision import encoders
-from trainer import curves, train
+from trainer import train
+from trainer.report import curves
 
 STILL = {"dropout_embedding": 0.0, "dropout_recurrent": 0.0, "dropout_multimodal": 0.0}
 MODEL = ModelConfig(embedding_1=6, embedding_2=8, recurrent=8, multimodal=10, **STILL)

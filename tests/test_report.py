@@ -2,13 +2,15 @@ import base64
 import dataclasses
 import html.parser
 import re
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from trainer import plots
-from trainer.report import Example, Report, render
+from trainer.report import page as page_module
+from trainer.report import plots
+from trainer.report.page import Example, Report, render
 
 VOID = {"meta", "img"}
 
@@ -50,7 +52,6 @@ class Page(html.parser.HTMLParser):
 def example(number=0, cider=None, **changes) -> Example:
     given = Example(
         image_id=f"{number}.jpg",
-        image=None,
         references=("A dog runs.", "There is a dog"),
         captions=("a dog runs", "a dog", "dogs"),
         log_probs=(-1.5, -2.25, -3.0),
@@ -78,13 +79,50 @@ def report(**changes) -> Report:
     return dataclasses.replace(given, **changes)
 
 
+def reranked(captions=("a cat", "a dog", "", "dogs"), count=1, **changes):
+    """What an evaluation gives of consensus reranking."""
+    changes_ = [
+        types.SimpleNamespace(
+            image_id=f"{i}.jpg",
+            captions=captions,
+            order=(1, 0, 3, 2),
+            scores=(0.5, 0.75, 0.1, 0.2),
+            gain=0.5 - i,
+        )
+        for i in range(count)
+    ]
+    figures = {"top-1": {"bleu_4": 0.2, "cider": 0.9}, "oracle_cider": {"cider": 1.1234}}
+    return types.SimpleNamespace(**{"figures": figures, "changes": changes_, **changes})
+
+
+def ranked(query="a dog", result="1.jpg"):
+    """What an evaluation gives of retrieval."""
+    recalls = {"r_1": 12.34, "r_5": 20.0, "r_10": 40.0, "median_rank": 3.0, "queries": 1234}
+    curve = [(0.0, 0.0), (50.0, 0.8), (100.0, 1.0)]
+    searches = [(query, [(result, -3.5, True), ("2.jpg", -4.0, False)])]
+    return types.SimpleNamespace(
+        figures={"text to image": recalls, "image to text, sample": recalls},
+        curves={"text to image": curve, "image to text": curve},
+        softmax_share=0.125,
+        searches={"text to image": searches, "image to text": searches},
+    )
+
+
 def page(**changes) -> Page:
     return Page(render(report(**changes)))
 
 
 def test_the_page_needs_no_other_file_and_no_script(photographs):
-    text = render(report(examples=(example(image=photographs[0]),)))
+    text = render(
+        report(
+            pictures={"0.jpg": photographs[0]},
+            reranking=reranked(),
+            ranking=ranked(),
+        )
+    )
     assert not re.search(r"https?:|//[a-z]|@import|url\(", text)
+    assert len(Page(text).all("img")) == 2
+    assert "default-src 'none'; style-src 'unsafe-inline'; img-src data:" in text
     assert not Page(text).all("script") + Page(text).all("link")
     assert all(e["src"].startswith("data:") for e in Page(text).all("img"))
     assert all(e["href"].startswith("#section-") for e in Page(text).all("a"))
@@ -107,14 +145,22 @@ def test_every_text_is_escaped():
         scores={bad: {"bleu_4": 0.1, bad: 1.0}},
         curves={bad: [(1, 2.0)]},
         nearest_words={bad: [bad]},
-        examples=(hostile, dataclasses.replace(hostile, words=(), image=b"")),
-        sections=((bad, "<i>kept</i>"),),
+        examples=(hostile, dataclasses.replace(hostile, words=())),
+        pictures={bad: b""},
+        headline=bad,
+        reranking=reranked((bad,) * 4, figures={bad: {"cider": 0.1}}),
+        reranking_note=bad,
+        ranking=ranked(bad, bad),
     )
-    assert {e["text"] for e in shown.all("b")} == {bad}  # only the name in the chart's legend
+    legends = {"text to image", "image to text, among the sentences of the 100 nearest images"}
+    assert {e["text"] for e in shown.all("b")} == {bad, *legends}  # names in charts, right results
     assert shown.all("h1")[0]["text"] == bad
     assert shown.all("li")[-1]["text"] == f"{bad} -2.00"
     assert [e["text"] for e in shown.all(kind="caption")] == [bad, bad]
-    assert shown.all("i")[0]["text"] == "kept"
+    assert [e["text"] for e in shown.all("tspan")] == ["0.750", "0.500", "0.200", "0.100"]
+    assert next(e["text"] for e in shown.all("text") if bad in e["text"]) == f"{bad} 0.750"
+    assert f"This run, {bad}" in [e["text"] for e in shown.all("tr")]
+    assert [e["text"] for e in shown.all("dt")].count(bad) == 4  # a fact, a word, two searches
 
 
 def test_the_paper_stands_beside_ours_with_its_dataset():
@@ -135,6 +181,9 @@ def test_rows_on_the_same_dataset_come_first(dataset, first, rows):
     assert all(e["text"].startswith(first) for e in shown.all("tr", "same"))
     assert len(shown.all("tr", "same")) == rows
     assert shown.all("tr", "same")[0] is shown.all("tr")[len(report().scores) + 3]
+    shown = page(facts={"dataset": dataset}, scores={}, ranking=ranked())
+    assert all(first in e["text"] for e in shown.all("tr", "same"))
+    assert len(shown.all("tr", "same")) == 2 and len(shown.all("tr", "other")) == 8
 
 
 @pytest.mark.parametrize("facts", [{"dataset": "demo"}, {"dataset": ""}, {}])
@@ -162,6 +211,7 @@ def test_shades_follow_the_evidence():
     words = [e for e in page().all("span", "word") if "title" in e]
     shades = {e["text"]: float(e["style"].removeprefix("--shade:")) for e in words}
     assert shades["a"] == 0 < shades["end"] < shades["runs"] < shades["dog"] < 1
+    assert page().all("p", "caption")[0]["text"] == "a dog runs end"
     assert words[1]["title"] == "evidence +3.00 nats, probability 0.368"
 
 
@@ -204,7 +254,8 @@ def test_pictures_are_small_jpegs():
     noise = np.random.default_rng(0).integers(0, 255, (600, 900, 3), np.uint8)
     large = tf.io.encode_png(noise).numpy()
     narrow = tf.io.encode_png(noise[:, :100]).numpy()
-    shown = page(examples=(example(image=large), example(image=narrow), example(image=b"no")))
+    pictures = {"0.jpg": large, "1.jpg": narrow, "2.jpg": b"no"}
+    shown = page(examples=tuple(map(example, range(4))), pictures=pictures)
     sizes = []
     for picture in shown.all("img"):
         head, data = picture["src"].split(",")
@@ -213,14 +264,17 @@ def test_pictures_are_small_jpegs():
         assert (str(width), str(height)) == (picture["width"], picture["height"])
         sizes.append((width, height))
     assert sizes == [(320, 213), (80, 480)]
-    assert [e["text"] for e in shown.all("p", "no-picture")] == ["the picture cannot be decoded"]
+    missing = ["the picture cannot be decoded", "no picture in the records"]
+    assert [e["text"] for e in shown.all("p", "no-picture")] == missing
 
 
 def test_the_file_stays_small_however_many_images():
     noise = np.random.default_rng(0).integers(0, 255, (90, 120, 3), np.uint8)
     photo = np.asarray(tf.image.resize(noise, [375, 500], "bicubic")).clip(0, 255).astype(np.uint8)
     picture = tf.io.encode_jpeg(photo).numpy()
-    text = render(report(examples=tuple(example(i, i / 9, image=picture) for i in range(500))))
+    given = report(examples=tuple(example(i, i / 9) for i in range(500)))
+    assert len(given.shown) == 28
+    text = render(dataclasses.replace(given, pictures=dict.fromkeys(given.shown, picture)))
     assert text.count("<img ") == 28 and len(text) < 3_000_000
 
 
@@ -250,11 +304,99 @@ def test_an_empty_report_is_a_page():
 
 
 def test_sections_are_linked_in_order():
-    shown = page(sections=(("Retrieval", "<table><tr><td>R@1</td></tr></table>"),))
+    shown = page(reranking=reranked(), ranking=ranked())
     headings = [e["text"] for e in shown.all("h2")]
-    assert headings == ["Scores", "Retrieval", "Curves", "Words", "Examples"]
+    assert headings == [
+        "Scores",
+        "Consensus reranking",
+        "Search",
+        "Curves",
+        "Words",
+        "Examples",
+    ]
     assert [e["text"] for e in shown.all("a")] == headings
     assert [e["href"][1:] for e in shown.all("a")] == [e["id"] for e in shown.all("section")]
+
+
+def test_reranking_stands_beside_the_paper_s():
+    shown = page(scores={}, reranking=reranked(), reranking_note="k 60, 24 training images")
+    rows = [e["text"].replace("\u2013", "-") for e in shown.all("tr")]
+    assert rows[:4] == [
+        "BLEU-1BLEU-2BLEU-3BLEU-4CIDErROUGE-LMETEOR",
+        "This run, k 60, 24 training images",
+        "top-1 ---.200.900--",
+        "oracle_cider ----1.123--",
+    ]
+    theirs = rows[rows.index("The paper (Mao et al. 2015)") + 1 :]
+    assert len(theirs) == 5
+    assert theirs[2] == "m-RNN-shared-NNref-CIDEr MS COCO val.714.543.406.304.938.519.239"
+
+
+def test_ranks_before_and_after_reranking(photographs):
+    shown = page(
+        scores={},
+        examples=(),
+        reranking=reranked(count=2),
+        pictures={"0.jpg": photographs[0]},
+    )
+    assert len(shown.all("figure", "ranks")) == 2 and len(shown.all("img")) == 1
+    assert [e["text"] for e in shown.all("figcaption", "meta")] == [
+        "0.jpg CIDEr +0.50",
+        "1.jpg CIDEr -0.50",
+    ]
+    texts = shown.all("text")
+    captions = [(e["text"], e["font-weight"]) for e in texts if "font-weight" in e][:4]
+    assert captions == [
+        ("a dog 0.750", "600"),
+        ("a cat 0.500", "400"),
+        ("dogs 0.200", "400"),
+        ("(empty) 0.100", "400"),
+    ]
+    ranks = [e["text"] for e in texts if e.get("text-anchor") == "middle"][:10]
+    assert ranks == ["before", "after", "2", "1", "1", "2", "4", "3", "3", "4"]
+
+
+def test_reranking_without_references_has_no_table_and_no_gain():
+    given = reranked(figures={})
+    given.changes[0].gain = None
+    shown = page(scores={}, reranking=given)
+    assert not shown.all("table") and len(shown.all("figure", "ranks")) == 1
+    assert shown.all("figcaption", "meta")[0]["text"] == "0.jpg"
+    assert "Consensus reranking" not in [
+        e["text"] for e in page(reranking=reranked(figures={}, changes=[])).all("h2")
+    ]
+
+
+def test_the_search_stands_beside_the_paper_s():
+    shown = page(scores={}, examples=(), curves={}, nearest_words={}, ranking=ranked())
+    rows = [e["text"] for e in shown.all("tr")]
+    assert rows[:3] == [
+        "R@1R@5R@10Med r",
+        "This run",
+        "text to image 1,234 queries12.320.040.03.0",
+    ]
+    theirs = rows[rows.index("The paper (Mao et al. 2015)") + 1 :]
+    assert len(theirs) == 10
+    assert theirs[0] == "text to image Flickr8K, AlexNet11.531.042.415"
+    assert theirs[-1] == "image to text IAPR TC-12, AlexNet20.943.854.48"
+    assert "took 12.5% of the softmax rows" in shown.all("p", "remark")[0]["text"]
+    assert len(shown.all("figure", "chart")) == 1 and len(shown.all("polyline")) == 2
+    assert [e["text"] for e in shown.all("h3")] == ["Images of a sentence", "Sentences of an image"]
+    assert [e["text"] for e in shown.all("ol")[0:1]] == ["\n1.jpg -3.50\n2.jpg -4.00\n"]
+    assert "1.jpg" in [e["text"] for e in shown.all("b")]
+
+
+def test_every_published_row_has_the_columns_of_its_table():
+    columns = {
+        "generation": page_module.SCORE_METRICS,
+        "rerank": page_module.CAPTION_METRICS,
+        "retrieval": page_module.RANK_METRICS,
+    }
+    for table, metrics in columns.items():
+        rows = report().published(table)
+        assert rows and all(row["model"] and row["conditions"] for row in rows)
+        assert all(row["values"] and row["values"].keys() <= metrics.keys() for row in rows)
+        assert all(float(value) > 0 for row in rows for value in row["values"].values())
 
 
 def test_curves_that_measure_alike_share_a_chart():
@@ -310,3 +452,25 @@ def test_long_lines_are_thinned_but_keep_their_lowest_and_last():
     chart = plots.line_chart("cost", {"cost": line}, mark_lowest=True)
     assert len(points(chart)) < 500
     assert "lowest 1 at step 4,321" in chart and points(chart)[-1, 0] == 468
+
+
+def test_a_heat_map_shades_its_cells_and_marks_the_best():
+    cells = [[(0.1, "B4 .1\nC .2"), (0.3, "<b>")], [(0.2, "x"), (0.2, "y")]]
+    first = plots.HeatTable("by & by", ["k 1", "k 2"], ["m 1", "m 2"], cells)
+    level = plots.HeatTable("level", ["k 1"], ["m 1", "m 2"], [[(0.1, "z"), (0.1, "z")]])
+    text = plots.heat_map([first, level], "tuned & drawn")
+    assert text.startswith("<svg")
+    shown = Page(text)
+    background, *squares = shown.all("rect")
+    assert background["width"] == "100%" and len(squares) == 6
+    shades = [float(e["fill-opacity"]) for e in squares[:4]]
+    assert shades[0] < shades[2] == shades[3] < shades[1]
+    marked = [e.get("stroke") is not None for e in squares]
+    assert marked == [False, True, False, False, True, False]
+    assert [e["text"] for e in shown.all("text")] == [
+        *("tuned & drawn", "by & by", "m 1", "m 2"),
+        *("k 1", "B4 .1", "C .2", "<b>", "k 2", "x", "y"),
+        *("level", "m 1", "m 2", "k 1", "z", "z"),
+    ]
+    _, _, width, height = map(int, shown.all("svg")[0]["viewbox"].split())
+    assert all(int(e["x"]) + 88 < width and int(e["y"]) + 42 < height for e in squares)

@@ -10,216 +10,237 @@ the n-best captions by the nearest training images; retrieval ranks all images b
 all sentences by every image, exactly, and goes on where it was stopped. All write scores.json and
 report.html. Records without captions get captions but no scores. --data may be another dataset than
 the run was trained on, with features of the same encoder; --reference_data then names the one with
-the training images and captions. An image whose features are no numbers has the empty caption.
+the training images and captions.
 """
 
 import dataclasses
+import functools
 import itertools
 import math
-from collections.abc import Callable
+import os
+from typing import Any
 
 import tensorflow as tf
-from absl import flags, logging
+from absl import logging
 
 from mrnn_tf import files, program, schema
+from mrnn_tf.config import REQUIRED, field
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import captions as metrics
 from mrnn_tf.metrics import coco
-from mrnn_tf.metrics.nbest import NBest
 from mrnn_tf.model.words import nearest_words
-from mrnn_tf.retrieval import marginal
 from mrnn_tf.run import Run
 from mrnn_tf.split import Split
-from trainer import cards, curves, report, retrieval, retrieval_page
-from trainer.captioning import Captioned, Decoding, beam_row, caption_images
-from trainer.evaluation.rerank import rerank_split
-from trainer.loops import Evaluator
+from trainer.evaluation import captions, rerank, retrieval
+from trainer.report import curves, page
 
+SOFTMAX_SHARE = "softmax rows"  # beside the rows of retrieval in scores.json
 CAPTIONS, RERANK, RETRIEVAL = TASKS = ("captions", "rerank", "retrieval")
-_DEFAULT, _RANKING = Decoding(), retrieval.Settings()
-_JOB_DIR = flags.DEFINE_string("job_dir", None, "The run directory.")
-_DATA = flags.DEFINE_string("data", None, "Records made by trainer.prepare.")
-_SPLIT = flags.DEFINE_enum("split", schema.VAL, schema.SPLITS, "Which of its splits.")
-_REFERENCE_DATA = flags.DEFINE_string(
-    "reference_data", None, "Records with the training split; --data by default."
-)
-_TASKS = flags.DEFINE_list("tasks", [CAPTIONS, RERANK], f"Of {', '.join(TASKS)}.")
-_OUTPUT = flags.DEFINE_string("output", None, "Folder; report/ in the run directory by default.")
-_CHECKPOINT_DIR = flags.DEFINE_string("checkpoint_dir", None, "As given to trainer.task.")
-_WHICH = flags.DEFINE_enum("checkpoint", "best", ["best", "latest"], "Which weights.")
-_BEAM = flags.DEFINE_integer("beam", _DEFAULT.beam, "Width for results.json.", 1)
-_N_BEST = flags.DEFINE_integer("n_best", _DEFAULT.n_best, "Width and length of nbest.json.", 1)
-_WIDTHS = flags.DEFINE_list("widths", list(_DEFAULT.widths), "Further widths to compare.")
-_LENGTH_POWER = flags.DEFINE_float(
-    "length_power", _DEFAULT.length_power, "Sentences are ranked by log P / words^length_power."
-)
-_MAX_WORDS = flags.DEFINE_integer("max_words", _DEFAULT.max_words, "The longest caption.", 1)
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Images at a time.", 1)
-_NORMALISER = flags.DEFINE_enum(
-    "normaliser", _RANKING.normaliser, marginal.NORMALISERS, "log P(s) of the search for sentences."
-)
-_SAMPLE = flags.DEFINE_integer("sample", _RANKING.sample, "Training images that it is taken of.", 1)
-_SAMPLE_SEED = flags.DEFINE_integer("sample_seed", _RANKING.seed, "Which ones.", 0)
-_IMAGES = flags.DEFINE_integer("images", 0, "Searches among the first so many; 0: all.", 0)
-_METEOR = flags.DEFINE_bool("meteor", True, "Run METEOR where there is Java: half a minute more.")
 
 # Words to show the neighbours of; where a vocabulary has few of them, its longer frequent ones.
 _SHOWN_WORDS = ("dog", "man", "women", "red", "two", "running", "jumps", "water", "ball", "street")
 
 
-def main(_: list[str]) -> None:
-    for flag in (_JOB_DIR, _DATA):
-        if flag.value is None:
-            raise UserError(f"--{flag.name} is required (--help shows an example).")
-    decoding = Decoding(
-        _BEAM.value, _N_BEST.value, _widths(), _LENGTH_POWER.value, _MAX_WORDS.value
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluateOptions(captions.Decoding, retrieval.RetrievalSettings):
+    """What is evaluated on which images, how captions are decoded, how sentences are ranked."""
+
+    job_dir: str = field(REQUIRED, "the run directory")
+    data: str = field(REQUIRED, "records made by trainer.prepare")
+    split: str = field(schema.VAL, "which of its splits", choices=schema.SPLITS)
+    reference_data: str | None = field(None, "records with the training split; default: --data")
+    # By default captions, and rerank where there are training captions.
+    tasks: tuple[str, ...] | None = field(
+        None, f"of {', '.join(TASKS)}; default captions,rerank", choices=TASKS
     )
-    output = _OUTPUT.value or tf.io.gfile.join(_JOB_DIR.value, schema.REPORT_DIR)
-    run = Run.load(_JOB_DIR.value, _WHICH.value, _CHECKPOINT_DIR.value)
-    source = run.source(_DATA.value, _SPLIT.value)
-    source.info.shards(source.directory, source.split)  # refuses a split that is not there
-    tasks = _tasks(_REFERENCE_DATA.value or _DATA.value)
-    tf.io.gfile.makedirs(output)
+    output: str | None = field(None, "folder; default: report/ in the run directory")
+    checkpoint_dir: str | None = field(None, "as given to trainer.task")
+    checkpoint: str = field("best", "which weights", choices=("best", "latest"))
+    tensorboard_dir: str | None = field(
+        None, "logs of the run; default: $AIP_TENSORBOARD_LOG_DIR, or logs/ in the run directory"
+    )
+    batch_size: int = field(64, "images at a time", at_least=1)
+    meteor: bool = field(True, "run METEOR where there is Java: half a minute more")
 
-    def place(name: str) -> str:
-        return tf.io.gfile.join(output, name)
 
-    with records.naming_corruption(_DATA.value):
-        captioned, scores, cider, sections = [], {}, {}, []
-        reference_data = _REFERENCE_DATA.value or _DATA.value
-        if tasks & {CAPTIONS, RERANK}:
-            captioned = caption_images(run, source, decoding, _BATCH_SIZE.value)
-            _write_captions(captioned, beam_row(decoding.beam), place)
-            scores[CAPTIONS] = {}
-        if captioned and source.info.splits[source.split].captions:
-            references = {image.image_id: image.references for image in captioned}
-            coco.write_references(place("references.json"), references)
-            scores[CAPTIONS], cider = _score(run, source, captioned, references, decoding)
-        if RERANK in tasks and captioned:
-            n_best = {i.image_id: NBest(i.n_best.captions, i.n_best.log_probs) for i in captioned}
-            training = Split.read(run, reference_data, schema.TRAIN)
-            split = Split.read(run, source.directory, source.split)
-            scores[RERANK] = rerank_split(run, split, training, n_best).figures
-        if RETRIEVAL in tasks:
-            ranks, searches = retrieval.evaluate(
-                run, source, reference_data, _ranking(), place("retrieval.work")
-            )
-            scores[RETRIEVAL] = ranks.scores | {"softmax rows": ranks.rows}
-            sections.append(("Search", retrieval_page.section(ranks, searches)))
-            _print_ranks(ranks)
-    facts = _facts(run, source, decoding)
-    files.write_json(place("scores.json"), {**facts, **scores})
-    page = report.Report(
-        title=f"{source.info.dataset} described by an m-RNN",
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """What the evaluators share; each thing is read or computed once, when it is needed first."""
+
+    options: EvaluateOptions
+    run: Run
+    tasks: tuple[str, ...]
+    split: Split
+
+    @functools.cached_property
+    def captions(self) -> captions.Captions:
+        """The captions of the split."""
+        return captions.caption_split(self.run, self.split, self.options, self.options.batch_size)
+
+    @functools.cached_property
+    def training(self) -> Split:
+        """The training split of the reference data."""
+        data = self.options.reference_data
+        if (data, schema.TRAIN) == (self.options.data, self.options.split):
+            return self.split
+        return Split.read(self.run, data, schema.TRAIN)
+
+    @property
+    def training_captions(self) -> list[str] | None:
+        """The training captions, as far as there are any; they alone need no features."""
+        data = self.options.reference_data
+        if schema.TRAIN not in records.DatasetInfo.load(data).splits:
+            return None
+        if set(self.tasks) - {CAPTIONS}:
+            return list(itertools.chain.from_iterable(self.training.captions))
+        with records.naming_corruption(data):
+            return list(itertools.chain.from_iterable(pipeline.captions(data, schema.TRAIN)))
+
+    def path(self, name: str) -> str:
+        """A file of the output."""
+        return tf.io.gfile.join(self.options.output, name)
+
+
+# What an evaluator gives: figures for scores.json, and fields of the report.
+Evaluated = tuple[dict[str, Any], dict[str, Any]]
+
+
+def evaluate(options: EvaluateOptions) -> dict[str, Any]:
+    """Evaluates a run; writes the files of the output and returns what scores.json holds."""
+    in_run = functools.partial(tf.io.gfile.join, options.job_dir)
+    options = dataclasses.replace(
+        options,
+        reference_data=options.reference_data or options.data,
+        output=options.output or in_run(schema.REPORT_DIR),
+        tensorboard_dir=options.tensorboard_dir or in_run(schema.LOG_DIR),
+    )
+    run = Run.load(options.job_dir, options.checkpoint, options.checkpoint_dir)
+    tasks = _tasks(options)
+    context = Context(options, run, tasks, Split.read(run, options.data, options.split))
+    tf.io.gfile.makedirs(options.output)
+    figures, sections = {}, {"scores": {}, "examples": ()}
+    for task in tasks:
+        figures[task], section = EVALUATORS[task](context)
+        sections |= section
+    facts = _facts(context)
+    scores = {**facts, **figures}
+    files.write_json(context.path("scores.json"), scores)
+    report = page.Report(
+        title=f"{facts['dataset']} described by an m-RNN",
         facts={name: str(value) for name, value in facts.items()},
-        scores=scores.get(CAPTIONS, {}),
-        curves=curves.read(tf.io.gfile.join(_JOB_DIR.value, schema.LOG_DIR)),
+        headline=options.headline,
+        curves=curves.read(options.tensorboard_dir),
         nearest_words=_nearest_words(run),
-        examples=_examples(source, captioned, cider),
-        sections=tuple(sections),
-        headline=beam_row(decoding.beam),
+        **sections,
     )
-    files.write_whole(place("report.html"), report.render(page))
-    if captioned:
-        _print(scores, captioned, beam_row(decoding.beam))
-    print(f"next: open {place('report.html')}")
+    report = dataclasses.replace(report, pictures=context.split.pictures(report.shown))
+    files.write_whole(context.path("report.html"), page.render(report))
+    _print(context, figures)
+    print(f"next: open {context.path('report.html')}")
+    return scores
 
 
-def _tasks(reference_data: str) -> set[str]:
-    """What is to be done; reranking is done unasked where there are training images."""
-    tasks = set(_TASKS.value)
-    if not tasks or tasks - set(TASKS):
-        raise UserError(
-            f"--tasks must be of {', '.join(TASKS)}, like {','.join(TASKS[:2])}; "
-            f"got {','.join(_TASKS.value)}."
+def evaluate_captions(context: Context) -> Evaluated:
+    """The captions, and their scores where there are reference captions."""
+    options, split, captioned = context.options, context.split, context.captions
+    coco.write_results(context.path("results.json"), captioned.best[options.headline])
+    n_best = [
+        {"image_id": image_id, **dataclasses.asdict(sentences)}
+        for image_id, sentences in captioned.n_best.items()
+    ]
+    files.write_json(context.path("nbest.json"), n_best)
+    if not split.has_captions:
+        return {}, {"examples": tuple(captioned.examples)}
+    references = dict(zip(split.ids, split.captions, strict=True))
+    coco.write_references(context.path("references.json"), references)
+    training = context.training_captions
+    scores = {
+        row: metrics.evaluate(
+            references, best, training=training, meteor=options.meteor and row == options.headline
         )
-    training = records.DatasetInfo.load(reference_data).splits.get(schema.TRAIN)
+        for row, best in captioned.best.items()
+    }
+    figures = {row: scored.overall for row, scored in scores.items()}
+    figures[options.headline] |= captions.perplexity(context.run, split, options.batch_size)
+    per_image = scores[options.headline].per_image
+    examples = tuple(
+        dataclasses.replace(e, cider=per_image.get(e.image_id, {}).get("cider"))
+        for e in captioned.examples
+    )
+    return figures, {"scores": figures, "examples": examples}
+
+
+def evaluate_rerank(context: Context) -> Evaluated:
+    """The n-best captions reranked by consensus."""
+    settings, training = rerank.RerankSettings(), context.training
+    reranking = rerank.rerank_split(
+        context.run, context.split, training, context.captions.n_best, settings
+    )
+    images = f"{rerank.FEATURES[0]} features, {len(training):,} training images"
+    note = f"k {settings.k}, {images}"
+    return reranking.figures, {"reranking": reranking, "reranking_note": note}
+
+
+def evaluate_retrieval(context: Context) -> Evaluated:
+    """The ranks of images and sentences."""
+    options = context.options
+    ranking = retrieval.rank_split(
+        context.run,
+        context.split,
+        context.training.features,
+        retrieval.RetrievalSettings(
+            options.normaliser, options.sample, options.sample_seed, options.images
+        ),
+        context.path("retrieval.work"),
+    )
+    return ranking.figures | {SOFTMAX_SHARE: ranking.softmax_share}, {"ranking": ranking}
+
+
+EVALUATORS = {
+    CAPTIONS: evaluate_captions,
+    RERANK: evaluate_rerank,
+    RETRIEVAL: evaluate_retrieval,
+}
+
+
+def _tasks(options: EvaluateOptions) -> tuple[str, ...]:
+    """The evaluators to run, in order; rerank runs unasked where there are training captions."""
+    asked = options.tasks if options.tasks is not None else (CAPTIONS, RERANK)
+    if not asked:
+        raise UserError(f"`tasks` must be of {', '.join(TASKS)}; got none.")
+    data = options.reference_data
+    training = records.DatasetInfo.load(data).splits.get(schema.TRAIN)
     if training is None or not training.captions:
-        if not _TASKS.present:
-            logging.info("%s holds no training captions: nothing is reranked.", reference_data)
-            return tasks - {RERANK}
-        if tasks - {CAPTIONS}:
+        if options.tasks is None:
+            logging.info("%s holds no training captions: nothing is reranked.", data)
+            return (CAPTIONS,)
+        if set(asked) - {CAPTIONS}:
             raise UserError(
-                f"--tasks {','.join(_TASKS.value)} needs training images, which {reference_data} "
-                "does not hold: name records that do by --reference_data."
+                f"`tasks` {','.join(asked)} needs training images, which {data} does not hold: "
+                "name records that do by `reference_data`."
             )
-    return tasks
+    if RERANK in asked:
+        asked = (CAPTIONS, *asked)  # the n-best lists to rerank
+    return tuple(task for task in TASKS if task in asked)
 
 
-def _ranking() -> retrieval.Settings:
-    return retrieval.Settings(_NORMALISER.value, _SAMPLE.value, _SAMPLE_SEED.value, _IMAGES.value)
-
-
-def _write_captions(captioned: list[Captioned], best: str, place: Callable[[str], str]) -> None:
-    if silent := sum(not image.beam.captions for image in captioned):
-        logging.warning("%d images have no caption: their features are no numbers.", silent)
-    coco.write_results(place("results.json"), {i.image_id: i.rows[best] for i in captioned})
-    files.write_json(place("nbest.json"), [_n_best(image) for image in captioned])
-
-
-def _widths() -> tuple[int, ...]:
-    try:
-        widths = tuple(int(width) for width in _WIDTHS.value)
-    except ValueError:
-        widths = (0,)
-    if min(widths, default=1) < 1:
-        raise UserError(f"--widths must be numbers from 1, like 1,3,5; got {_WIDTHS.value}.")
-    return widths
-
-
-def _score(
-    run: Run,
-    source: pipeline.Source,
-    captioned: list[Captioned],
-    references: dict[str, tuple[str, ...]],
-    decoding: Decoding,
-) -> tuple[dict[str, dict], dict[str, float]]:
-    """The scores of every decoding, and the CIDEr of every image with the chosen one."""
-    training = None
-    reference_data = _REFERENCE_DATA.value or source.directory
-    if schema.TRAIN in records.DatasetInfo.load(reference_data).splits:
-        training = itertools.chain.from_iterable(pipeline.captions(reference_data, schema.TRAIN))
-        training = list(training)
-    scores, best = {}, beam_row(decoding.beam)
-    for row in decoding.rows:
-        found = metrics.evaluate(
-            references,
-            {image.image_id: image.rows[row] for image in captioned},
-            training=training,
-            meteor=_METEOR.value and row == best,
-        )
-        scores[row] = found.overall
-        if row == best:
-            cider = {image_id: each["cider"] for image_id, each in found.per_image.items()}
-    batches = pipeline.evaluation_batches(source, _BATCH_SIZE.value)
-    network = run.network
-    measured = Evaluator(network, pipeline.with_pixels(batches, network.encoder)).evaluate(
-        tf.constant(-1)
-    )
-    for name in ("perplexity", "perplexity_without_unknown"):
-        if math.isfinite(measured[name]):  # or features were no numbers
-            scores[best][name] = measured[name]
-    return scores, cider
-
-
-def _facts(run: Run, source: pipeline.Source, decoding: Decoding) -> dict:
-    split = source.info.splits[source.split]
+def _facts(context: Context) -> dict[str, Any]:
+    options, run, source = context.options, context.run, context.split.source
+    model = run.network.model
+    parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
+    decoding = (setting.name for setting in dataclasses.fields(captions.Decoding))
     return {
-        "run": _JOB_DIR.value,
+        "run": options.job_dir,
         "step": run.step,
         "dataset": source.info.dataset,
         "split": source.split,
-        "images": split.images,
+        "images": len(context.split),
         "encoder": run.config.encoder["identity"],
         "model": f"{run.config.model.variant}, cell {run.config.model.cell}, "
-        f"{run.network.model.count_params():,} parameters",
-        "decoding": ", ".join(f"{k} {v}" for k, v in dataclasses.asdict(decoding).items()),
+        f"{parameters:,} parameters",
+        "decoding": ", ".join(f"{name} {getattr(options, name)}" for name in decoding),
     }
-
-
-def _n_best(image: Captioned) -> dict:
-    return {"image_id": image.image_id, **dataclasses.asdict(image.n_best)}
 
 
 def _nearest_words(run: Run) -> dict[str, list[str]]:
@@ -233,54 +254,39 @@ def _nearest_words(run: Run) -> dict[str, list[str]]:
     }
 
 
-def _examples(
-    source: pipeline.Source, captioned: list[Captioned], cider: dict[str, float]
-) -> tuple[cards.Example, ...]:
-    examples = [
-        cards.Example(
-            image_id=image.image_id,
-            image=None,
-            references=image.references,
-            captions=image.beam.captions,
-            log_probs=image.beam.log_probs,
-            words=image.words,
-            word_log_probs=image.word_log_probs,
-            evidence=image.evidence,
-            cider=cider.get(image.image_id),
-        )
-        for image in captioned
-    ]
-    shown = {example.image_id for _, some in cards.chosen(examples) for example in some}
-    pictures = pipeline.pictures(source, shown)
-    return tuple(dataclasses.replace(e, image=pictures.get(e.image_id)) for e in examples)
-
-
-def _print(scores: dict[str, dict[str, dict]], captioned: list[Captioned], best: str) -> None:
-    for image in captioned[:5]:
-        print(f"{image.image_id}: {image.rows[best]}")
-    if not scores[CAPTIONS]:
-        print(f"{len(captioned)} images captioned; the records hold no references to score by.")
+def _print(context: Context, figures: dict[str, dict[str, Any]]) -> None:
+    if ranks := figures.get(RETRIEVAL):
+        rows = {row: values for row, values in ranks.items() if row != SOFTMAX_SHARE}
+        _print_table(rows, page.RANK_METRICS)
+        print(f"{SOFTMAX_SHARE}: {ranks[SOFTMAX_SHARE]:.3f} of those of scoring every pair")
+    if CAPTIONS not in figures:
         return
-    print(f"{'':16} BLEU-1 BLEU-2 BLEU-3 BLEU-4  CIDEr ROUGE-L  words")
-    for row, values in (scores[CAPTIONS] | scores.get(RERANK, {})).items():
-        bleu = " ".join(f"{values[f'bleu_{n}']:6.3f}" for n in range(1, 5))
-        print(
-            f"{row:16} {bleu} {values['cider']:6.3f}  {values['rouge_l']:6.3f} "
-            f"{values['mean_length']:6.2f}"
-        )
-    measured = scores[CAPTIONS][best]
-    if "perplexity" in measured:
-        known = measured["perplexity_without_unknown"]
-        print(f"perplexity {measured['perplexity']:.3f}, without <unk> {known:.3f}")
+    best = context.captions.best[context.options.headline]
+    for image_id, caption in itertools.islice(best.items(), 5):
+        print(f"{image_id}: {caption}")
+    if figures[CAPTIONS]:
+        more = {"mean_length": "words", "perplexity_without_unknown": "without <unk>"}
+        _print_table(figures[CAPTIONS] | figures.get(RERANK, {}), page.SCORE_METRICS | more)
+    else:
+        print(f"{len(best)} images captioned; the records hold no references to score by.")
 
 
-def _print_ranks(ranks: retrieval.Ranks) -> None:
-    print(f"{'':28}    R@1    R@5   R@10  median rank")
-    for row, values in ranks.scores.items():
-        recalls = " ".join(f"{values[f'r_{k}']:6.1f}" for k in (1, 5, 10))
-        print(f"{row:28} {recalls}  {values['median_rank']:6.1f}")
-    print(f"softmax rows: {ranks.rows:.3f} of those of scoring every pair")
+def _print_table(rows: dict[str, dict[str, float]], metrics: dict[str, str]) -> None:
+    shown = {m: name for m, name in metrics.items() if any(m in values for values in rows.values())}
+    table = {"": shown} | {
+        row: {m: page.figure(values[m], m) for m in shown if m in values}
+        for row, values in rows.items()
+    }
+    width = max(map(len, rows))
+    for row, cells in table.items():
+        texts = (f"{cells.get(m, ''):>{max(len(name), 6)}}" for m, name in shown.items())
+        print(f"{row:{width}}", *texts)
+
+
+def _main(options: EvaluateOptions) -> None:
+    logs = options.tensorboard_dir or os.environ.get("AIP_TENSORBOARD_LOG_DIR")
+    evaluate(dataclasses.replace(options, tensorboard_dir=logs))
 
 
 if __name__ == "__main__":
-    program.run(main)
+    program.main(_main, EvaluateOptions)

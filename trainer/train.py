@@ -28,8 +28,8 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.text import Vocabulary
 from trainer import optimization
 from trainer.board import Board
-from trainer.captioning import beam_scores
 from trainer.checkpoints import Checkpoints
+from trainer.evaluation.captions import beam_scores
 from trainer.loops import Evaluator, Trainer
 from trainer.objectives import ExpectedCider, Likelihood
 

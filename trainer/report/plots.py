@@ -1,13 +1,14 @@
-"""Line charts as inline SVG; colours, type and sizes are the style sheet's."""
+"""Plots as SVG: line charts in the colours of the report's style sheet, and heat maps."""
 
-import html
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from trainer.report import templates
 
 Points = list[tuple[float, float]]
 
-_WIDTH, _HEIGHT = 480, 270
-_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 12, 10, 26
+_LEFT, _RIGHT, _TOP, _BOTTOM = 60, 468, 10, 244  # of the plane in line_chart.html
 _MOST_POINTS, _MOST_TICKS = 400, 7
 _LOGARITHMIC_FROM = 8.0  # the ratio of the highest to the lowest value
 
@@ -29,42 +30,49 @@ def line_chart(
     lines = {name: _thinned(points) for name, points in finite.items() if points}
     if not lines:
         return ""
-    steps = [step for points in lines.values() for step, _ in points]
-    values = [value for points in lines.values() for _, value in points]
+    steps, values = zip(*(point for points in lines.values() for point in points), strict=True)
     logarithmic = min(values) > 0 and max(values) / min(values) > _LOGARITHMIC_FROM
     low, high = min(values) if logarithmic else min(0, *values), max(values)
-    x = _axis(0, max(*steps, 1), _LEFT, _WIDTH - _RIGHT)
-    y = _axis(low, high, _HEIGHT - _BOTTOM, _TOP, logarithmic)
-
-    marks = []
-    for value in _ticks(low, high, logarithmic):
-        marks.append(
-            f'<path class="grid" d="M{_LEFT} {y(value):.1f}H{_WIDTH - _RIGHT}"/>'
-            f'<text class="of-values" x="{_LEFT - 8}" y="{y(value):.1f}">{value:,.10g}</text>'
-        )
-    for step in _ticks(0, max(*steps, 1)):
-        marks.append(
-            f'<text class="of-steps" x="{x(step):.1f}" y="{_HEIGHT - 6}">{step:,.10g}</text>'
-        )
-    legend = []
-    for number, (name, points) in enumerate(lines.items()):
-        path = " ".join(f"{x(step):.1f},{y(value):.1f}" for step, value in points)
-        marks.append(f'<polyline class="line line-{number}" points="{path}"/>')
+    x = _axis(0, max(*steps, 1), _LEFT, _RIGHT)
+    y = _axis(low, high, _BOTTOM, _TOP, logarithmic)
+    drawn = []
+    for name, points in lines.items():
         step, value = min(points, key=lambda p: p[1]) if mark_lowest else points[-1]
         which = "lowest" if mark_lowest else "last"
-        told = f"{which} {value:.4g} at {at} {step:,.10g}"
-        marks.append(
-            f'<circle class="dot line-{number}" cx="{x(step):.1f}" cy="{y(value):.1f}" r="4">'
-            f"<title>{html.escape(name)}: {told}</title></circle>"
-        )
-        legend.append(f'<li class="line-{number}"><b>{html.escape(name)}</b> {told}</li>')
-    scale = ", logarithmic" if logarithmic else ""
-    return (
-        f'<figure class="chart"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" '
-        f'aria-label="{html.escape(title)} over {over}">{"".join(marks)}</svg>'
-        f"<figcaption><p>{html.escape(title)} over {over}{scale}</p>"
-        f"<ul>{''.join(legend)}</ul></figcaption></figure>"
+        label = f"{which} {value:.4g} at {at} {step:,.10g}"
+        path = [(x(step), y(value)) for step, value in points]
+        drawn.append({"name": name, "points": path, "dot": (x(step), y(value)), "label": label})
+    return templates.render(
+        "line_chart.html",
+        title=title,
+        over=over,
+        logarithmic=logarithmic,
+        rows=[(y(value), f"{value:,.10g}") for value in _ticks(low, high, logarithmic)],
+        columns=[(x(step), f"{step:,.10g}") for step in _ticks(0, max(*steps, 1))],
+        lines=drawn,
     )
+
+
+class HeatTable(NamedTuple):
+    """A table of a heat map: a value and a text, of one or more lines, for every cell."""
+
+    heading: str
+    rows: Sequence[str]
+    columns: Sequence[str]
+    cells: Sequence[Sequence[tuple[float, str]]]
+
+
+def heat_map(tables: Sequence[HeatTable], title: str) -> str:
+    """Tables one below the other as an SVG file; cells are shaded, the highest has an edge."""
+    drawn, top = [], 40
+    for table in tables:
+        values = [value for row in table.cells for value, _ in row]
+        best = divmod(values.index(max(values)), len(table.columns))
+        limits = {"low": min(values), "high": max(values), "best": best}
+        drawn.append({**table._asdict(), **limits, "top": top})
+        top += 82 + 46 * len(table.rows)
+    width = 104 + 92 * max(len(table.columns) for table in tables)
+    return templates.render("heat_map.svg", tables=drawn, title=title, width=width, height=top)
 
 
 def _thinned(points: Points) -> Points:
@@ -78,7 +86,7 @@ def _thinned(points: Points) -> Points:
 def _axis(
     low: float, high: float, begin: float, end: float, logarithmic: bool = False
 ) -> Callable[[float], float]:
-    """The place of a value between `begin` and `end`."""
+    """The coordinate of a value between `begin` and `end`."""
     by = math.log if logarithmic else float
     low, high = by(low), by(high)
     return lambda value: begin + (end - begin) * ((by(value) - low) / (high - low or 1.0))

@@ -1,0 +1,160 @@
+"""The captions of a split by greedy decoding and beam searches, and what they are worth."""
+
+import dataclasses
+import math
+
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from mrnn_tf import decode, schema
+from mrnn_tf.config import BeamSearch, field
+from mrnn_tf.data import pipeline
+from mrnn_tf.inference import Inference
+from mrnn_tf.metrics import captions as metrics
+from mrnn_tf.metrics.nbest import NBest
+from mrnn_tf.run import Network, Run
+from mrnn_tf.split import Split
+from mrnn_tf.text import Vocabulary
+from trainer.loops import Evaluator
+from trainer.report.page import Example
+
+GREEDY = "greedy"
+
+
+@dataclasses.dataclass(frozen=True)
+class Decoding(BeamSearch):
+    """The chosen beam search, the n-best list, and further widths to compare."""
+
+    n_best: int = field(10, "width of the search for nbest.json, and its sentences", at_least=1)
+    widths: tuple[int, ...] = field((1, 3, 5, 10), "further widths to compare", at_least=1)
+
+    @property
+    def rows(self) -> dict[str, int]:
+        """The rows of the beam searches that are compared, with their widths."""
+        return {beam_row(width): width for width in sorted({*self.widths, self.beam})}
+
+    @property
+    def headline(self) -> str:
+        """The row of the chosen beam."""
+        return beam_row(self.beam)
+
+
+@dataclasses.dataclass(frozen=True)
+class Captions:
+    """The captions of a split, in the order of its images.
+
+    Attributes:
+        best: row -> image id -> the best caption.
+        n_best: image id -> its n-best list.
+        examples: every image with the sentences of the chosen beam.
+    """
+
+    best: dict[str, dict[str, str]]
+    n_best: dict[str, NBest]
+    examples: list[Example]
+
+
+def beam_row(width: int) -> str:
+    return f"beam {width}"
+
+
+def caption_split(run: Run, split: Split, decoding: Decoding, batch_size: int = 64) -> Captions:
+    """Captions of every image of a split by every decoding."""
+    model, vocabulary = run.network.model, run.vocabulary
+    inference = Inference(run, search=decoding)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, split.features.shape[1]], tf.float32)])
+    def decode_batch(features):
+        begin = decode.begin(model, model.project_image(features))
+        compared = {GREEDY: decode.greedy(*begin, max_words=decoding.max_words)}
+        for row, width in decoding.rows.items():
+            if row != decoding.headline:
+                search = dataclasses.replace(decoding, beam=width)
+                compared[row] = inference.best_sentences(features, search=search, n_best=1)
+        best = {row: vocabulary.sentences(decoded.ids[:, 0]) for row, decoded in compared.items()}
+        chosen = inference.beam_decode(features, tf.fill([tf.shape(features)[0]], ""))
+        best[decoding.headline] = chosen[schema.CAPTIONS][:, 0]
+        search = dataclasses.replace(decoding, beam=decoding.n_best)
+        n_best = inference.best_sentences(features, search=search)
+        return best, (vocabulary.sentences(n_best.ids), n_best.log_probs), chosen
+
+    captions = Captions({row: {} for row in (GREEDY, *decoding.rows)}, {}, [])
+    for start in tqdm(range(0, len(split), batch_size), "captions", unit=" batches", disable=None):
+        rows = slice(start, start + batch_size)
+        best, n_best, chosen = tf.nest.map_structure(
+            lambda tensor: tensor.numpy(), decode_batch(split.features[rows])
+        )
+        for i, image_id in enumerate(split.ids[rows]):
+            for row, sentences in best.items():
+                captions.best[row][image_id] = sentences[i].decode()
+            captions.n_best[image_id] = _n_best(n_best[0][i], n_best[1][i])
+            sentences = _n_best(chosen[schema.CAPTIONS][i], chosen[schema.LOG_PROBS][i])
+            words = [word.decode() for word in chosen[schema.WORDS][i, 0] if word]
+            captions.examples.append(
+                Example(
+                    image_id=image_id,
+                    references=split.captions[start + i],
+                    captions=sentences.captions,
+                    log_probs=sentences.log_probs,
+                    words=tuple(words),
+                    word_log_probs=tuple(chosen[schema.WORD_LOG_PROBS][i, 0, : len(words)]),
+                    evidence=tuple(chosen[schema.WORD_EVIDENCE][i, 0, : len(words)]),
+                )
+            )
+    return captions
+
+
+def perplexity(run: Run, split: Split, batch_size: int = 64) -> dict[str, float]:
+    """The perplexity of the reference captions of a split, with and without <unk>."""
+    owners = [i for i, captions in enumerate(split.captions) for _ in captions]
+    texts = [text for captions in split.captions for text in captions]
+    words = run.vocabulary.ids(tf.constant(texts))
+    order = tf.argsort(words.row_lengths())  # captions of a length need no padding
+
+    def batch(owner: tf.Tensor, words: tf.RaggedTensor) -> dict[str, tf.Tensor]:
+        ones = tf.ones_like(owner)[:, tf.newaxis]
+        ids = tf.concat([ones * schema.START_ID, words, ones * schema.END_ID], axis=1)
+        ids = ids.to_tensor(schema.PAD_ID)
+        return {
+            schema.FEATURES: tf.gather(split.features, owner),
+            schema.WORD_IDS: ids[:, :-1],
+            schema.TARGET_IDS: ids[:, 1:],
+        }
+
+    dataset = tf.data.Dataset.from_tensor_slices(
+        (tf.gather(owners, order), tf.gather(words, order))
+    )
+    # Without its encoder the network takes the features that the split has already.
+    network = Network(run.network.model)
+    measured = Evaluator(network, dataset.batch(batch_size).map(batch)).evaluate(tf.constant(-1))
+    names = ("perplexity", "perplexity_without_unknown")
+    return {name: measured[name] for name in names if math.isfinite(measured[name])}
+
+
+def beam_scores(
+    network: Network, vocabulary: Vocabulary, source: pipeline.Source, batch_size: int = 64
+) -> dict[str, float]:
+    """CIDEr and BLEU-4 of the captions of a split, by the default search."""
+
+    @tf.function
+    def search(batch):
+        image = network.model.project_image(network.features(batch))
+        return decode.beam(*decode.begin(network.model, image), BeamSearch(), n_best=1).ids[:, 0]
+
+    references, results = {}, {}
+    for batch in network.images(source, batch_size):
+        sentences = vocabulary.sentences(search(batch)).numpy()
+        rows = zip(batch["ids"].numpy(), sentences, batch["captions"].to_list(), strict=True)
+        for image_id, sentence, captions in rows:
+            results[image_id.decode()] = sentence.decode()
+            references[image_id.decode()] = [text.decode(errors="replace") for text in captions]
+    scores = metrics.evaluate(references, results, meteor=False).overall
+    return {name: scores[name] for name in ("cider", "bleu_4")}
+
+
+def _n_best(sentences: np.ndarray, log_probs: np.ndarray) -> NBest:
+    """The sentences of an image; missing ones are left out."""
+    valid = log_probs > schema.MISSING_LOG_PROB / 2
+    texts = tuple(sentence.decode() for sentence in sentences[valid])
+    return NBest(texts, tuple(log_probs[valid].tolist()))
