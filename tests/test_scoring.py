@@ -4,13 +4,14 @@ import searching
 
 from mrnn_tf import schema
 from mrnn_tf.config import CELLS
-from mrnn_tf.model import VARIANTS
-from mrnn_tf.retrieval import scoring, sentences
+from mrnn_tf.model import WIRINGS
+from mrnn_tf.retrieval import sentences, softmax
 from mrnn_tf.retrieval.scoring import Scorer
+from mrnn_tf.retrieval.sentences import EncodedSentences
 
 SEARCHABLE = [
     name
-    for name, wiring in VARIANTS.items()
+    for name, wiring in WIRINGS.items()
     if wiring.image_to and not wiring.recurrence_sees_image
 ]
 
@@ -18,11 +19,11 @@ SEARCHABLE = [
 @pytest.mark.parametrize("rows", [4, 4096])
 @pytest.mark.parametrize("variant", SEARCHABLE)
 def test_a_matrix_is_what_the_model_says_of_every_pair(variant, rows, monkeypatch):
-    monkeypatch.setattr(scoring, "ROWS", rows)
+    monkeypatch.setattr(softmax, "ROWS", rows)
     scorer, read, images, expected = searching.searched(variant, 9, 6)
     np.testing.assert_allclose(scorer.matrix(read, images), expected, atol=1e-4)
     row, column = np.divmod(np.arange(expected.size), len(images))
-    found = scorer.pairs(read, row, images, column).reshape(expected.shape)
+    found = scorer.pairs(read, row, images, column).numpy().reshape(expected.shape)
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
@@ -33,22 +34,22 @@ def test_every_cell_is_scored_alike(cell):
 
 
 def test_sentences_that_begin_alike_share_rows():
-    scorer = Scorer(searching.network())
-    images = scorer.project(searching.features(3))
-    ids = [[5, 6, 7], [5, 6, 8], [5, 6], [5, 6, 7]]
-    scorer.matrix(sentences.read(scorer.model, sentences.pad(ids)), images)
-    assert scorer.rows == 5 * len(images)  # "", 5, 5 6, 5 6 7, 5 6 8
+    words = sentences.pad([[5, 6, 7], [5, 6, 8], [5, 6], [5, 6, 7]])
+    prefixes, edges, paths = sentences.prefix_tree(words)
+    before = [words[s, :t].tolist() for s, t in prefixes]
+    assert sorted(before) == [[], [5], [5, 6], [5, 6, 7], [5, 6, 8]]
+    assert len(edges) == 7 and paths[0].tolist() == paths[3].tolist()  # three ways to end
 
 
 def test_nothing_is_scored_of_nothing():
     scorer, read, images, _ = searching.searched(sentence_count=3, image_count=2)
     assert scorer.matrix(read, images[:0]).shape == (3, 0)
-    assert scorer.matrix(read[:0], images).shape == (0, 2)
+    assert scorer.matrix(EncodedSentences(*(part[:0] for part in read)), images).shape == (0, 2)
     nothing = np.zeros(0, np.int64)
     assert scorer.pairs(read, nothing, images, nothing).shape == (0,)
 
 
-@pytest.mark.parametrize("variant", set(VARIANTS) - set(SEARCHABLE))
+@pytest.mark.parametrize("variant", set(WIRINGS) - set(SEARCHABLE))
 def test_a_variant_that_cannot_be_searched_is_refused(variant):
     with pytest.raises(ValueError, match=f"`{variant}` cannot be searched"):
         Scorer(searching.network(variant))
