@@ -14,7 +14,7 @@ from mrnn_tf.config import ModelConfig, RunConfig, TrainConfig
 from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.retrieval.index import NO_IMAGE, Entries, Header, Index, Texts
 from mrnn_tf.retrieval.scoring import Scorer
-from mrnn_tf.retrieval.sentences import pad, read
+from mrnn_tf.retrieval.sentences import pad
 from mrnn_tf.run import Run, build
 
 K = 5
@@ -56,7 +56,7 @@ def test_images_are_ranked_by_the_probability_of_the_sentence(functions, run, in
     sentences = ["a red dog", "there is a blue boat zxqv here", "we can all see"]
     scorer = Scorer(run.network.model)
     words = pad(run.vocabulary.ids(sentences).to_list())
-    scores = scorer.matrix(read(run.network.model, words), np.asarray(index.images))
+    scores = scorer.matrix(scorer.read(words), np.asarray(index.images))
     best = np.argsort(-scores, axis=1)[:, :K]
     found = ask(functions, schema.SEARCH_IMAGES, sentences)
     assert found[schema.IDS].tolist() == [[index.ids[i] for i in row] for row in best]
@@ -69,7 +69,7 @@ def test_images_are_ranked_by_the_probability_of_the_sentence(functions, run, in
 
 def test_sentences_are_ranked_by_what_they_owe_to_the_image(functions, run, index, features):
     scorer = Scorer(run.network.model)
-    sentences = read(run.network.model, np.asarray(index.words))
+    sentences = scorer.read(np.asarray(index.words))
     scores = scorer.matrix(sentences, scorer.project(features)).T - index.log_marginals
     found = ask(functions, schema.SEARCH_SENTENCES, features)
     for row in range(len(features)):
@@ -202,7 +202,8 @@ def test_tied_weights_are_searched_too(run, index):
     tied = Run(config, run.vocabulary, build(config), 1)
     servable = IndexServable(tied, index, SMALL)
     functions = index_signatures(servable)
-    assert servable.arrays["kernel"] is servable.scorer.kernel
+    searcher = servable.searcher
+    assert searcher.arrays["kernel"] is searcher.scorer.readout.kernel
     for name, inputs in warmup.calls(servable, 3, functions):
         outputs = {k: v.numpy() for k, v in functions[name](
             **{k: tf.constant(v) for k, v in inputs.items()}).items()}  # fmt: skip

@@ -10,9 +10,7 @@ from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.sentences import EncodedSentences
 
 SEARCHABLE = [
-    name
-    for name, wiring in WIRINGS.items()
-    if wiring.image_to and not wiring.recurrence_sees_image
+    name for name, wiring in WIRINGS.items() if wiring.image_to and not wiring.recurrence_sees_image
 ]
 
 

@@ -139,8 +139,6 @@ def test_where_there_are_fewer_than_k_the_rest_is_missing(pool, table, shortlist
     assert (scores[:, 3:] == -np.inf).all()
     rows, _ = numpy(searcher.search_sentences(images[:1], K, shortlist))
     assert sorted(rows[0]) == [-1, -1, -1, 0, 1]
-    nothing = Searcher(
-        scorer, images[0], images[:0], SentenceTable(*(part[:0] for part in table))
-    )
+    nothing = Searcher(scorer, images[0], images[:0], SentenceTable(*(part[:0] for part in table)))
     assert (nothing.search_images(words[:2], K, shortlist).rows.numpy() == -1).all()
     assert (nothing.search_sentences(images[:2], K, shortlist).rows.numpy() == -1).all()

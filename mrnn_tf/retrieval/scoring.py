@@ -36,15 +36,17 @@ class Scorer:
         model: MRNN.
 
     Attributes:
-        readout: softmax.Readout. Its kernel is a variable of its own where the model computes it.
+        readout: softmax.Readout.
+        arrays: dict of the variables that are not the model's own: the kernel where it is computed.
     """
 
     def __init__(self, model: MRNN):
         reading.check_searchable(model)
         self.model = model
         kernel, bias = model.readout()
-        if not isinstance(kernel, tf.Variable):
-            kernel = tf.Variable(kernel, trainable=False)
+        self.arrays = {}
+        if not isinstance(kernel, tf.Variable):  # from tied weights
+            kernel = self.arrays["kernel"] = tf.Variable(kernel, trainable=False)
         self.readout = softmax.Readout(kernel, bias)
 
     def project(self, features: np.ndarray, batch_size: int = 1024) -> np.ndarray:

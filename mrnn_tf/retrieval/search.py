@@ -14,7 +14,10 @@ import tensorflow as tf
 
 from mrnn_tf import schema
 from mrnn_tf.errors import UserError
+from mrnn_tf.model.layers import scaled_tanh
+from mrnn_tf.retrieval.marginal import log_marginals
 from mrnn_tf.retrieval.scoring import ROUNDING, Scorer
+from mrnn_tf.retrieval.sentences import blocks
 from mrnn_tf.retrieval.softmax import in_blocks
 
 BY_COUNT = 0  # a shortlist of `shortlist_size`
@@ -39,6 +42,23 @@ class SentenceTable(NamedTuple):
     at_mean: np.ndarray  # float [S], log P(s|mean image)
     marginals: np.ndarray  # float [S], log P(s)
 
+    @classmethod
+    def of(cls, scorer: Scorer, words: np.ndarray, sample: np.ndarray) -> "SentenceTable":
+        """The table of sentences int [S, T], with P(s) over the sampled images [n, M]."""
+        size, mean = len(words), sample.mean(axis=0)
+        table = cls(
+            words,
+            np.zeros((size, len(mean)), np.float32),
+            np.zeros(size, np.float32),
+            np.zeros(size),
+        )
+        for rows in blocks(words, 8 * _SENTENCES_AT_ONCE):
+            expansion = scorer.expand(scorer.read(words[rows]), mean)
+            table.vectors[rows] = expansion.vectors
+            table.at_mean[rows] = tf.reduce_sum(expansion.log_probs, axis=1)
+            table.marginals[rows] = log_marginals(scorer, expansion, sample)
+        return table
+
 
 def shortlist_size(items: int) -> int:
     """How many of the items hold 99 % of the exact ten: benchmarks/retrieval.py."""
@@ -61,7 +81,8 @@ class Searcher:
         table: SentenceTable; `None` where no sentences are searched for.
 
     Attributes:
-        arrays: dict of the variables that the search reads; a SavedModel must own them.
+        arrays: dict of the variables that the search reads beside the model's; a SavedModel must
+            own them.
 
     Example:
 
@@ -83,9 +104,10 @@ class Searcher:
             arrays |= table._asdict()
         for name, array in arrays.items():
             if not np.isfinite(array).all():
-                raise UserError(f"`{name}` must be finite to be searched; it holds NaN or infinity.")
-        self.arrays = {"kernel": scorer.readout.kernel}
-        self.arrays |= {name: _variable(arrays[name]) for name in ("mean", "images")}
+                raise UserError(
+                    f"`{name}` must be finite to be searched; it holds NaN or infinity."
+                )
+        self.arrays = {**scorer.arrays, "mean": _variable(mean), "images": _variable(images)}
         if table is not None:
             self.arrays |= {name: _variable(getattr(table, name)) for name in ("words", "vectors")}
             self.arrays["marginals"] = _variable(table.marginals)
@@ -205,6 +227,41 @@ class Searcher:
 
         hits = _answer(search_all, asks, k, tf.maximum(1, tf.size(asks)))
         return hits._replace(softmax_rows=hits.softmax_rows + first.softmax_rows)
+
+
+class SimilarImages:
+    """Searches for the nearest images by refined features, g2(V_I I).
+
+    Args:
+        images: float [I, M]. V_I I of the images.
+
+    Attributes:
+        arrays: as of `Searcher`.
+    """
+
+    def __init__(self, images: np.ndarray):
+        refined = scaled_tanh(images).numpy()
+        squares = np.einsum("im,im->i", refined, refined)
+        self.arrays = {"refined": _variable(refined), "refined_squares": _variable(squares)}
+
+    @tf.function(reduce_retracing=True)
+    def search(self, images: tf.Tensor, k: int = 10, shortlist: int = BY_COUNT) -> Hits:
+        """The nearest of every image a [Q, M]; the score is minus the Euclidean distance."""
+        refined, squares = self.arrays["refined"], self.arrays["refined_squares"]
+        asks = tf.reduce_all(tf.math.is_finite(images), axis=1)
+        if not refined.shape[0]:
+            return Hits(*_nothing(tf.size(asks), k), tf.constant(0))
+
+        def search(query: tf.Tensor) -> Hits:
+            own = scaled_tanh(tf.gather(images, query))  # of one query
+            nearness = 2 * tf.matmul(own, refined, transpose_b=True) - squares
+            near = _highest(nearness, listed(refined.shape[0], k, shortlist))
+            near = tf.sort(near)  # equally near ones by their number
+            # Not from the product, which is not exact for what lies near.
+            distances = tf.norm(tf.gather(refined, near) - own[:, tf.newaxis], axis=-1)
+            return Hits(*_best(near, -distances, k), tf.constant(0))
+
+        return _answer(search, asks, k, 1)
 
 
 def _answer(
