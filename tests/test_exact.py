@@ -33,9 +33,9 @@ def test_nan_is_refused_where_a_comparison_would_drop_it_silently():
     thresholds = np.full(expected.shape, -np.inf)
     bad = thresholds.copy()
     bad[2, 1] = np.nan
-    with pytest.raises(tf.errors.InvalidArgumentError, match="A threshold .* is NaN"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"A threshold .* is NaN"):
         scorer.at_least(expansion, images, bad)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="A threshold .* is NaN"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"A threshold .* is NaN"):
         scorer.pairs_at_least(expansion, [2], images, [1], [np.nan])
     images[3, 0] = np.nan
     with pytest.raises(tf.errors.InvalidArgumentError, match="an upper bound"):

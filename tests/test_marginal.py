@@ -12,7 +12,7 @@ def searched():
 
 
 def test_the_marginal_is_the_mean_probability_over_the_sample(searched):
-    scorer, read, expansion, images, expected = searched
+    scorer, _, expansion, images, expected = searched
     found = marginal.log_marginals(scorer, expansion, images)
     np.testing.assert_allclose(found, np.log(np.exp(expected).mean(axis=1)), atol=1e-4)
     assert found.dtype == np.float64
@@ -20,7 +20,7 @@ def test_the_marginal_is_the_mean_probability_over_the_sample(searched):
         marginal.log_marginals(scorer, expansion, images[:0])
     bad = images.copy()
     bad[5, 1] = np.nan
-    with pytest.raises(ValueError, match="`sample` must hold .* no NaN"):
+    with pytest.raises(ValueError, match=r"`sample` must hold .* no NaN"):
         marginal.log_marginals(scorer, expansion, bad)
 
 

@@ -31,14 +31,6 @@ def test_every_cell_is_scored_alike(cell):
     np.testing.assert_allclose(scorer.matrix(read, images), expected, atol=1e-4)
 
 
-def test_sentences_that_begin_alike_share_rows():
-    words = sentences.pad([[5, 6, 7], [5, 6, 8], [5, 6], [5, 6, 7]])
-    prefixes, edges, paths = sentences.prefix_tree(words)
-    before = [words[s, :t].tolist() for s, t in prefixes]
-    assert sorted(before) == [[], [5], [5, 6], [5, 6, 7], [5, 6, 8]]
-    assert len(edges) == 7 and paths[0].tolist() == paths[3].tolist()  # three ways to end
-
-
 def test_nothing_is_scored_of_nothing():
     scorer, read, images, _ = searching.searched(sentence_count=3, image_count=2)
     assert scorer.matrix(read, images[:0]).shape == (3, 0)
@@ -65,8 +57,3 @@ def test_sentences_are_padded_behind_their_end_sign():
     found = sentences.pad([[5, 6], [], [7]])
     end, pad = schema.END_ID, schema.PAD_ID
     assert found.tolist() == [[5, 6, end], [end, pad, pad], [7, end, pad]]
-
-
-def test_blocks_hold_every_sentence_once_and_neighbours_together():
-    words = sentences.pad([[9, 5], [5, 6], [9, 4], [5, 5]])
-    assert [block.tolist() for block in sentences.blocks(words, 2)] == [[3, 1], [2, 0]]

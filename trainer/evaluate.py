@@ -29,12 +29,14 @@ from mrnn_tf.metrics import coco
 from mrnn_tf.model.words import nearest_words
 from mrnn_tf.retrieval import marginal
 from mrnn_tf.run import Run
-from trainer import cards, curves, report, reranking, retrieval, retrieval_page
+from mrnn_tf.split import Split
+from trainer import cards, curves, report, reranking, retrieval_page
 from trainer.captioning import Captioned, Decoding, beam_row, caption_images
+from trainer.evaluation.retrieval import Ranking, RetrievalSettings, rank_split
 from trainer.loops import Evaluator
 
 CAPTIONS, RERANK, RETRIEVAL = TASKS = ("captions", "rerank", "retrieval")
-_DEFAULT, _RANKING = Decoding(), retrieval.Settings()
+_DEFAULT, _RANKING = Decoding(), RetrievalSettings()
 _JOB_DIR = flags.DEFINE_string("job_dir", None, "The run directory.")
 _DATA = flags.DEFINE_string("data", None, "Records made by trainer.prepare.")
 _SPLIT = flags.DEFINE_enum("split", schema.VAL, schema.SPLITS, "Which of its splits.")
@@ -57,7 +59,7 @@ _NORMALISER = flags.DEFINE_enum(
     "normaliser", _RANKING.normaliser, marginal.NORMALISERS, "log P(s) of the search for sentences."
 )
 _SAMPLE = flags.DEFINE_integer("sample", _RANKING.sample, "Training images that it is taken of.", 1)
-_SAMPLE_SEED = flags.DEFINE_integer("sample_seed", _RANKING.seed, "Which ones.", 0)
+_SAMPLE_SEED = flags.DEFINE_integer("sample_seed", _RANKING.sample_seed, "Which ones.", 0)
 _IMAGES = flags.DEFINE_integer("images", 0, "Searches among the first so many; 0: all.", 0)
 _METEOR = flags.DEFINE_bool("meteor", True, "Run METEOR where there is Java: half a minute more.")
 
@@ -98,11 +100,15 @@ def main(_: list[str]) -> None:
             scores[RERANK] = reranked.rows
             sections.append((reranked.heading, reranked.section))
         if RETRIEVAL in tasks:
-            ranks, searches = retrieval.evaluate(
-                run, source, reference_data, _ranking(), place("retrieval.work")
+            ranks = rank_split(
+                run,
+                Split.read(run, _DATA.value, _SPLIT.value, _IMAGES.value),
+                Split.read(run, reference_data, schema.TRAIN).features,
+                _ranking(),
+                place("retrieval.work"),
             )
-            scores[RETRIEVAL] = ranks.scores | {"softmax rows": ranks.rows}
-            sections.append(("Search", retrieval_page.section(ranks, searches)))
+            scores[RETRIEVAL] = ranks.figures | {"softmax rows": ranks.softmax_share}
+            sections.append(("Search", retrieval_page.section(ranks)))
             _print_ranks(ranks)
     facts = _facts(run, source, decoding)
     files.write_json(place("scores.json"), {**facts, **scores})
@@ -143,8 +149,8 @@ def _tasks(reference_data: str) -> set[str]:
     return tasks
 
 
-def _ranking() -> retrieval.Settings:
-    return retrieval.Settings(_NORMALISER.value, _SAMPLE.value, _SAMPLE_SEED.value, _IMAGES.value)
+def _ranking() -> RetrievalSettings:
+    return RetrievalSettings(_NORMALISER.value, _SAMPLE.value, _SAMPLE_SEED.value, _IMAGES.value)
 
 
 def _write_captions(captioned: list[Captioned], best: str, place: Callable[[str], str]) -> None:
@@ -270,12 +276,12 @@ def _print(scores: dict[str, dict[str, dict]], captioned: list[Captioned], best:
         print(f"perplexity {measured['perplexity']:.3f}, without <unk> {known:.3f}")
 
 
-def _print_ranks(ranks: retrieval.Ranks) -> None:
+def _print_ranks(ranks: Ranking) -> None:
     print(f"{'':28}    R@1    R@5   R@10  median rank")
-    for row, values in ranks.scores.items():
+    for row, values in ranks.figures.items():
         recalls = " ".join(f"{values[f'r_{k}']:6.1f}" for k in (1, 5, 10))
         print(f"{row:28} {recalls}  {values['median_rank']:6.1f}")
-    print(f"softmax rows: {ranks.rows:.3f} of those of scoring every pair")
+    print(f"softmax rows: {ranks.softmax_share:.3f} of those of scoring every pair")
 
 
 if __name__ == "__main__":

@@ -4,8 +4,7 @@ import html
 from collections.abc import Iterable
 
 from trainer import plots, tables
-from trainer.retrieval import IMAGE_TO_TEXT, TEXT_TO_IMAGE, Ranks
-from trainer.searches import Search, Searches
+from trainer.evaluation.retrieval import IMAGE_TO_TEXT, TEXT_TO_IMAGE, Ranking, SearchExample
 
 _COLUMNS = {"r_1": "R@1", "r_5": "R@5", "r_10": "R@10", "median_rank": "Med r"}
 
@@ -19,13 +18,13 @@ _PAPER = (
 )
 
 
-def section(ranks: Ranks, searches: Searches) -> str:
+def section(ranks: Ranking) -> str:
     """The HTML of the section."""
     ours = "".join(
         tables.row(
             "own", name, [f"{row[key]:.1f}" for key in _COLUMNS], f"{row['queries']:,} queries"
         )
-        for name, row in ranks.scores.items()
+        for name, row in ranks.figures.items()
     )
     theirs = "".join(
         tables.row("other", direction, values.split(), name)
@@ -37,7 +36,7 @@ def section(ranks: Ranks, searches: Searches) -> str:
         "Sentences are ranked by log P(s|I) &minus; log P(s); the rows differ in what stands for "
         "log P(s): the mean over sampled training images, the mean image, or nothing. "
         "Of an image's sentences the first one found counts. The ranks are exact, and took "
-        f"{ranks.rows:.1%} of the softmax rows of scoring every pair."
+        f"{ranks.softmax_share:.1%} of the softmax rows of scoring every pair."
     )
     chart = plots.line_chart(
         "share of matches found",
@@ -51,12 +50,12 @@ def section(ranks: Ranks, searches: Searches) -> str:
     )  # fmt: skip
     return (
         f'{table}<p class="remark">{remark}</p><div class="charts">{chart}</div>'
-        f"{_searches('Images of a sentence', searches.images)}"
-        f"{_searches('Sentences of an image', searches.sentences)}"
+        f"{_searches('Images of a sentence', ranks.searches[TEXT_TO_IMAGE])}"
+        f"{_searches('Sentences of an image', ranks.searches[IMAGE_TO_TEXT])}"
     )
 
 
-def _searches(heading: str, searches: Iterable[Search]) -> str:
+def _searches(heading: str, searches: Iterable[SearchExample]) -> str:
     rows = ""
     for query, found in searches:
         items = "".join(

@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from mrnn_tf import schema
 from mrnn_tf.errors import UserError
-from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.model.mrnn import MRNN
 from mrnn_tf.retrieval import expansion as expansions
 from mrnn_tf.retrieval import sentences as reading
@@ -133,25 +132,15 @@ class Scorer:
         return scores, tf.reduce_sum(used)
 
     def matrix(self, sentences: EncodedSentences, images: np.ndarray) -> np.ndarray:
-        """log P [S, I] of every sentence by every image a [I, M]; equal prefixes count once."""
-        prefixes, edges, paths = reading.prefix_tree(np.asarray(sentences.words))
-        h = tf.gather_nd(sentences.h, prefixes)
-        scores = np.zeros((len(paths), len(images)), np.float64)
-        per_block = max(1, softmax.ROWS // max(1, min(len(images), softmax.ROWS)))
-        for first_image in range(0, len(images), softmax.ROWS):
-            a = images[first_image : first_image + softmax.ROWS]
-            log_probs = np.zeros((len(edges) + 1, len(a)), np.float32)  # the last is for padding
-            for first in range(0, len(prefixes), per_block):
-                begin, end = np.searchsorted(edges[:, 0], [first, first + per_block])
-                log_probs[begin:end] = self._after_prefixes(
-                    h[first : first + per_block],
-                    a,
-                    edges[begin:end, 0] - first,
-                    edges[begin:end, 1],
-                ).numpy()
-            for t in range(paths.shape[1]):
-                scores[:, first_image : first_image + softmax.ROWS] += log_probs[paths[:, t]]
-        return scores.astype(np.float32)
+        """log P [S, I] of every sentence by every image a [I, M]."""
+        count = len(sentences.words)
+        parts = [np.zeros((count, 0), np.float32)]
+        for first in range(0, len(images), softmax.ROWS):
+            a = images[first : first + softmax.ROWS]
+            rows, columns = np.divmod(np.arange(count * len(a)), len(a))
+            scores = self.pairs(sentences, rows, a, columns).numpy()
+            parts.append(scores.reshape(count, len(a)))
+        return np.concatenate(parts, axis=1)
 
     def _word_by_word(
         self,
@@ -210,19 +199,6 @@ class Scorer:
         """log P [R] of the words at `place` [R, 2] by images a [R, M]."""
         h, words = tf.gather_nd(sentences.h, place), tf.gather_nd(sentences.words, place)
         return self.readout.log_probs(h, images, words)
-
-    @tf.function(input_signature=[_FLOATS, _FLOATS, _INTS, _INTS])
-    def _after_prefixes(
-        self, h: tf.Tensor, a: tf.Tensor, prefix: tf.Tensor, words: tf.Tensor
-    ) -> tf.Tensor:
-        """log P [E, I] of word `words[e]` after prefix `prefix[e]` of h [P, M] by images a."""
-        images = tf.shape(a)[0]
-        m = tf.reshape(scaled_tanh(h[:, tf.newaxis] + a), [-1, self.readout.size])
-        logits = self.readout.logits(m)
-        norms = tf.reshape(tf.reduce_logsumexp(logits, axis=-1), [-1, images])
-        row = prefix[:, tf.newaxis] * images + tf.range(images)
-        word = tf.repeat(words[:, tf.newaxis], images, axis=1)
-        return tf.gather_nd(logits, tf.stack([row, word], axis=-1)) - tf.gather(norms, prefix)
 
 
 def _assert_no_nan(thresholds: tf.Tensor) -> tf.Operation:

@@ -17,7 +17,6 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.retrieval.marginal import log_marginals
 from mrnn_tf.retrieval.scoring import ROUNDING, Scorer
-from mrnn_tf.retrieval.sentences import blocks
 from mrnn_tf.retrieval.softmax import in_blocks
 
 BY_COUNT = 0  # a shortlist of `shortlist_size`
@@ -52,7 +51,8 @@ class SentenceTable(NamedTuple):
             np.zeros(size, np.float32),
             np.zeros(size),
         )
-        for rows in blocks(words, 8 * _SENTENCES_AT_ONCE):
+        for first in range(0, size, 8 * _SENTENCES_AT_ONCE):
+            rows = slice(first, first + 8 * _SENTENCES_AT_ONCE)
             expansion = scorer.expand(scorer.read(words[rows]), mean)
             table.vectors[rows] = expansion.vectors
             table.at_mean[rows] = tf.reduce_sum(expansion.log_probs, axis=1)

@@ -1,6 +1,6 @@
 """Sentences as the model reads them: their part of every word is the same for all images."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -53,42 +53,3 @@ def read(model: MRNN, words: tf.Tensor) -> EncodedSentences:
     starts = tf.fill([tf.shape(words)[0], 1], schema.START_ID)
     h = model.word_part(tf.concat([starts, words[:, :-1]], axis=1))
     return EncodedSentences(h, words)
-
-
-def blocks(words: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """The sentences [S, T] in blocks of neighbours by their words, which share their prefixes."""
-    order = np.lexsort(words.T[::-1])
-    for first in range(0, len(order), size):
-        yield order[first : first + size]
-
-
-def prefix_tree(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The different beginnings of sentences [S, T], and the words that follow them.
-
-    Returns:
-        prefixes: int [P, 2], a sentence and a position in it for every different beginning.
-        edges: int [E, 2], a prefix and a word that follows it, by prefix.
-        paths: int [S, T], the edge of every word; E at padding.
-    """
-    size = int(words.max(initial=0)) + 1
-    prefixes, edges = [np.zeros((min(1, len(words)), 2), np.int64)], []
-    paths = np.full(words.shape, -1, np.int64)
-    node = np.zeros(len(words), np.int64)
-    prefix_count, edge_count = 1, 0
-    for t in range(words.shape[1]):
-        alive = np.flatnonzero(words[:, t] != schema.PAD_ID)
-        keys, first, inverse = np.unique(
-            node[alive] * size + words[alive, t], return_index=True, return_inverse=True
-        )
-        edges.append(np.stack(np.divmod(keys, size), axis=1))
-        paths[alive, t] = edge_count + inverse
-        edge_count += len(keys)
-        goes_on = keys % size != schema.END_ID
-        number = np.full(len(keys), -1)
-        number[goes_on] = prefix_count + np.arange(goes_on.sum())
-        node[alive] = number[inverse]
-        prefix_count += goes_on.sum()
-        owners = alive[first[goes_on]]
-        prefixes.append(np.stack([owners, np.full(len(owners), t + 1)], axis=1))
-    paths[paths < 0] = edge_count
-    return np.concatenate(prefixes), np.concatenate(edges), paths

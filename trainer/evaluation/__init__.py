@@ -1,0 +1,1 @@
+"""Evaluators: each gives figures and a section of the report."""
