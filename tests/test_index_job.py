@@ -13,7 +13,6 @@ import tensorflow as tf
 import tiny
 
 from export import check, saved_model
-from export.index import IndexOptions, build_index
 from export.signatures import Settings
 from mrnn_tf.data import records
 from mrnn_tf.retrieval.index import NO_IMAGE, Index
@@ -148,7 +147,10 @@ def test_an_image_whose_features_are_not_finite_is_refused_by_name(make, tmp_pat
     assert done.code == 1 and "holds NaN or infinity in the features of bad.jpg" in done.error
 
 
+@pytest.mark.filterwarnings("ignore")  # Beam's own, at its import
 def test_the_program_is_a_function(models, tiny_data, tiny_index, tmp_path):
+    from export.index import IndexOptions, build_index
+
     options = IndexOptions(
         model=models / "plain" / "1", data=tiny_data, output=tmp_path / "index",
         splits=("val",), sample=10, k=5, beam=3, neighbours=4,

@@ -113,7 +113,7 @@ def test_a_stopped_evaluation_goes_on(run, splits, tmp_path, monkeypatch, evalua
         calls.append(given)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return real.__get__(self)(*given)
+        return real.__get__(self, Scorer)(*given)
 
     monkeypatch.setattr(Scorer, "at_least", stops)
     with pytest.raises(KeyboardInterrupt):

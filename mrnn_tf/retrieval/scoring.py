@@ -182,12 +182,6 @@ class Scorer:
             lambda rank, alive, *_: tf.size(alive) > 0,
             score_a_word,
             (0, alive, highest, tf.zeros_like(rows)),
-            shape_invariants=(
-                tf.TensorShape([]),
-                tf.TensorShape([None]),
-                tf.TensorShape([None]),
-                tf.TensorShape([None]),
-            ),
             parallel_iterations=1,
         )
         # What was dropped has an upper bound below its threshold.
