@@ -23,7 +23,7 @@ from mrnn_tf.retrieval.search import SentenceTable
 from mrnn_tf.run import Run
 from mrnn_tf.split import FeatureReader
 
-PART_ENDING = ".npz"
+PART_ENDING, ERROR_ENDING = ".npz", ".error"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -157,12 +157,19 @@ class MakePart(beam.DoFn):
 
     def process(self, part: Part):
         if not tf.io.gfile.exists(part.output):
-            self._maker.make(part).save(part.output)
+            try:
+                self._maker.make(part).save(part.output)
+            except UserError as error:  # for `collect`: a runner would bury it in a traceback
+                files.write_whole(part.output + ERROR_ENDING, str(error))
 
 
 def collect(parts: Sequence[Part], info: records.DatasetInfo | None) -> list[MadePart]:
     """Loads every part; refuses to go on where one is missing or a split is not complete."""
     missing = [part.output for part in parts if not tf.io.gfile.exists(part.output)]
+    for path in missing:
+        if tf.io.gfile.exists(path + ERROR_ENDING):
+            with tf.io.gfile.GFile(path + ERROR_ENDING) as file:
+                raise UserError(file.read())
     if missing:
         raise UserError(
             f"{len(missing)} of {len(parts)} parts were not made, the first is {missing[0]}: run "
