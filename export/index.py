@@ -30,7 +30,7 @@ from absl import logging
 import mrnn_tf
 from export import index_check, index_parts, index_show, saved_model
 from export.index_parts import PART_ENDING, MadePart, MakePart, Part
-from export.index_signatures import IndexServable, IndexSettings, index_signatures
+from export.index_signatures import IndexServable, IndexSettings
 from mrnn_tf import batch, files, program, schema
 from mrnn_tf.config import REQUIRED, field
 from mrnn_tf.errors import UserError
@@ -91,8 +91,7 @@ class IndexOptions(IndexSettings):
 def build_index(options: IndexOptions) -> str:
     """Writes a version of an index, and returns its directory."""
     beam_options = batch.parse_options(options.beam_flags)
-    version = options.version or saved_model.next_version(options.output)
-    directory = tf.io.gfile.join(options.output, str(version))
+    directory = saved_model.version_directory(options.output, options.version)
     saved_model.refuse_overwriting(directory)
 
     # What there is.
@@ -136,7 +135,6 @@ def build_index(options: IndexOptions) -> str:
     settings = {f.name: getattr(options, f.name) for f in dataclasses.fields(IndexSettings)}
     saved_model.write(
         servable,
-        index_signatures(servable),
         run,
         {"index": dataclasses.asdict(index.header), "settings": settings},
         index_check.expected,

@@ -13,7 +13,6 @@ import tensorflow as tf
 from export.check import Tensors, same
 from export.index_signatures import IndexServable
 from mrnn_tf import decode, schema
-from mrnn_tf.config import BeamSearch
 from mrnn_tf.consensus.neighbours import nearest
 from mrnn_tf.consensus.reranking import TEMPERATURE, Comparison, M, nearness
 from mrnn_tf.model.layers import scaled_tanh
@@ -117,10 +116,7 @@ def _caption_reranked(servable: IndexServable, features: np.ndarray, _) -> Score
     index, model, settings = servable.index, servable.network.model, servable.settings
     reranker = servable.reranker
     image = model.project_image(features[np.newaxis])
-    decoded = decode.beam(
-        *decode.begin(model, image),
-        BeamSearch(settings.beam, settings.max_words, settings.length_power),
-    )
+    decoded = decode.beam(*decode.begin(model, image), settings)
     is_sentence = decoded.log_probs[0] > schema.MISSING_LOG_PROB
     captions = servable.vocabulary.sentences(decoded.ids[0][is_sentence]).numpy().tolist()
     images = reranker.whitening(scaled_tanh(index.images[reranker.captioned]).numpy())

@@ -12,10 +12,10 @@ import numpy as np
 import tensorflow as tf
 
 from export.index_captions import FEWEST, Reranker
-from export.signatures import Settings, or_nothing
 from mrnn_tf import schema
-from mrnn_tf.config import BeamSearch, Config, field
+from mrnn_tf.config import BeamSearch, field
 from mrnn_tf.consensus.reranking import K as NEIGHBOURS
+from mrnn_tf.inference import zeros_to_nan
 from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.retrieval.index import Index
 from mrnn_tf.retrieval.scoring import Scorer
@@ -24,7 +24,7 @@ from mrnn_tf.run import Run
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class IndexSettings(Config):
+class IndexSettings(BeamSearch):
     """What an index fixes: K results of a search, and N captions, reranked by neighbours."""
 
     k: int = field(10, "results of a search", at_least=1)
@@ -34,10 +34,6 @@ class IndexSettings(Config):
     beam: int = field(10, "captions of an image that are reranked", at_least=1)
     neighbours: int = field(
         NEIGHBOURS, "near images whose captions they are compared with", at_least=1
-    )
-    max_words: int = field(BeamSearch.max_words, "the longest caption", at_least=1)
-    length_power: float = field(
-        BeamSearch.length_power, "the beam search ranks by log P / words^length_power", at_least=0.0
     )
 
 
@@ -70,16 +66,7 @@ class IndexServable:
         }
         self.reranker = None
         if len(np.unique(index.owners[index.owners >= 0])) >= FEWEST:
-            search = Settings(
-                beam=settings.beam,
-                max_words=settings.max_words,
-                length_power=settings.length_power,
-            )
-            self.reranker = Reranker(run, index, search, settings.neighbours)
-
-    @property
-    def feature_size(self) -> int:
-        return self.network.model.feature_size
+            self.reranker = Reranker(run, index, settings, settings.neighbours)
 
     def search_images(self, sentences: tf.Tensor) -> dict[str, tf.Tensor]:
         """The images that give each sentence the highest log P(s|I)."""
@@ -117,6 +104,26 @@ class IndexServable:
         """Captions of images, those first that say what the captions of near images say."""
         return self.reranker.captions(features, scaled_tanh(self._project(features)))
 
+    def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
+        """The functions that the SavedModel of an index offers, by name."""
+        size = self.network.model.feature_size
+        features = tf.TensorSpec([None, size], tf.float32, schema.FEATURES)
+        methods = {
+            schema.SEARCH_IMAGES: (
+                self.search_images,
+                tf.TensorSpec([None], tf.string, schema.SENTENCES),
+            ),
+            schema.SEARCH_SENTENCES: (self.search_sentences, features),
+            schema.SIMILAR_IMAGES: (self.similar_images, features),
+        }
+        if self.reranker is not None:
+            methods[schema.CAPTION_RERANKED] = self.caption_reranked, features
+        functions = {
+            name: tf.function(method, input_signature=[spec]).get_concrete_function()
+            for name, (method, spec) in methods.items()
+        }
+        return {**functions, schema.SERVING_DEFAULT: functions[self.default]}
+
     def tracked(self) -> tf.Module:
         """What a SavedModel must own: raw variables, as for the model's own servable."""
         root = tf.Module(name=self.name)
@@ -128,31 +135,11 @@ class IndexServable:
 
     def _project(self, features: tf.Tensor) -> tf.Tensor:
         """a [B, M] of images; NaN where features are zero or not finite."""
-        return self.network.model.project_image(or_nothing(features))["multimodal"]
+        return self.network.model.project_image(zeros_to_nan(features))["multimodal"]
 
     def _found_images(self, hits: Hits) -> dict[str, tf.Tensor]:
         rows = _or_last(hits.rows, len(self.index.ids))
         return {schema.IDS: tf.gather(self._texts["ids"], rows), schema.SCORES: _scores(hits)}
-
-
-def index_signatures(
-    servable: IndexServable,
-) -> dict[str, tf.types.experimental.ConcreteFunction]:
-    """The functions that the SavedModel of an index offers, by name."""
-    features = tf.TensorSpec([None, servable.feature_size], tf.float32, schema.FEATURES)
-    sentences = tf.TensorSpec([None], tf.string, schema.SENTENCES)
-    methods = {
-        schema.SEARCH_IMAGES: (servable.search_images, sentences),
-        schema.SEARCH_SENTENCES: (servable.search_sentences, features),
-        schema.SIMILAR_IMAGES: (servable.similar_images, features),
-    }
-    if servable.reranker is not None:
-        methods[schema.CAPTION_RERANKED] = servable.caption_reranked, features
-    functions = {
-        name: tf.function(method, input_signature=[spec]).get_concrete_function()
-        for name, (method, spec) in methods.items()
-    }
-    return {**functions, schema.SERVING_DEFAULT: functions[servable.default]}
 
 
 def _or_last(rows: tf.Tensor, last: int) -> tf.Tensor:

@@ -13,8 +13,9 @@ import tensorflow as tf
 import tiny
 
 from export import check, saved_model
-from export.signatures import Settings
+from mrnn_tf.config import BeamSearch
 from mrnn_tf.data import records
+from mrnn_tf.inference import Inference
 from mrnn_tf.retrieval.index import NO_IMAGE, Index
 from mrnn_tf.run import Run, build
 
@@ -213,7 +214,9 @@ def test_a_model_that_cannot_be_searched_is_refused(tiny_job, tiny_data, tmp_pat
     model = dataclasses.replace(run.config.model, variant="vis_in_rnn")
     config = dataclasses.replace(run.config, model=model)
     other = Run(config, run.vocabulary, build(config), 1)
-    saved_model.export(other, None, Settings(beam=1), str(tmp_path / "mrnn" / "1"))
+    saved_model.export_run(
+        other, Inference(other, None, BeamSearch(beam=1)), str(tmp_path / "mrnn" / "1")
+    )
     done = programs.run(
         tmp_path, "export.index", "--model", tmp_path / "mrnn" / "1", "--data", tiny_data,
         "--output", tmp_path / "index",

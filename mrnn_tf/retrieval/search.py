@@ -86,9 +86,9 @@ class Searcher:
 
     Example:
 
-    >>> searcher = Searcher(Scorer(model), images.mean(axis=0), images)
-    >>> hits = searcher.search_images(sentences.pad(vocabulary.ids(["a dog"]).to_list()), k=5)
-    >>> hits.rows[0]  # of the five best images
+        searcher = Searcher(Scorer(model), images.mean(axis=0), images)
+        hits = searcher.search_images(sentences.pad(vocabulary.ids(["a dog"]).to_list()), k=5)
+        hits.rows[0]  # of the five best images
     """
 
     def __init__(
