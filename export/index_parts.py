@@ -28,34 +28,21 @@ PART_ENDING, ERROR_ENDING = ".npz", ".error"
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A part to be made.
+    """A part to be made."""
 
-    Attributes:
-        source: str. A shard, or a file with a sentence a line.
-        output: str. Where the part goes.
-        split: str. The split of the shard; `None` for sentences.
-        lines: pair of the first line and the one after the last; `None` for a shard.
-    """
-
-    source: str
-    output: str
-    split: str | None = None
-    lines: tuple[int, int] | None = None
+    source: str  # a shard, or a file with a sentence a line
+    output: str  # where the part goes
+    split: str | None = None  # of the shard
+    lines: tuple[int, int] | None = None  # of sentences: the first line and the one after the last
 
 
 @dataclasses.dataclass(frozen=True)
 class MadePart:
-    """A part that was made.
-
-    Attributes:
-        entries: Entries.
-        skipped: Texts, ids of the images that could not be decoded.
-        lost_captions: int. How many captions they had.
-    """
+    """A part that was made."""
 
     entries: Entries
-    skipped: Texts
-    lost_captions: int
+    skipped: Texts  # ids of the images that could not be decoded
+    lost_captions: int  # how many captions they had
 
     def save(self, path: str) -> None:
         content = io.BytesIO()

@@ -8,9 +8,9 @@ Local files are mapped into memory: opening an index reads only what is used of 
 
 import dataclasses
 import io
-import itertools
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
 
 import numpy as np
 import tensorflow as tf
@@ -51,27 +51,16 @@ class Texts(Sequence[bytes]):
 
 @dataclasses.dataclass(frozen=True)
 class Entries:
-    """Images and sentences, ready to be searched.
+    """Images and sentences, ready to be searched."""
 
-    Attributes:
-        ids: Texts, of the images.
-        images: float32 [I, M], a = V_I I.
-        captions: Texts, the raw sentences.
-        words: int32 [S, T], their ids with the end token, padded with `schema.PAD_ID`.
-        vectors: float32 [S, M], v_s of the expansion around the mean image.
-        mean_log_probs: float32 [S], log P(s|mean image).
-        log_marginals: float64 [S], log P(s).
-        owners: int32 [S], the row of the image that a sentence describes, or `NO_IMAGE`.
-    """
-
-    ids: Texts
-    images: np.ndarray
-    captions: Texts
-    words: np.ndarray
-    vectors: np.ndarray
-    mean_log_probs: np.ndarray
-    log_marginals: np.ndarray
-    owners: np.ndarray
+    ids: Texts  # of the images
+    images: np.ndarray  # float32 [I, M], a = V_I I
+    captions: Texts  # the raw sentences
+    words: np.ndarray  # int32 [S, T], their ids with the end token, padded with `schema.PAD_ID`
+    vectors: np.ndarray  # float32 [S, M], v_s of the expansion around the mean image
+    mean_log_probs: np.ndarray  # float32 [S], log P(s|mean image)
+    log_marginals: np.ndarray  # float64 [S], log P(s)
+    owners: np.ndarray  # int32 [S], the row of the image that a sentence describes, or `NO_IMAGE`
 
     @classmethod
     def join(cls, parts: Sequence["Entries"]) -> "Entries":
@@ -105,13 +94,10 @@ class Entries:
         stays = np.append(kept, True)[self.owners]  # the last one is that of no image
         entries = {}
         for field in dataclasses.fields(Entries):
-            value, mask = getattr(self, field.name), stays
-            if field.name in ("ids", "images"):
-                mask = kept
+            value = getattr(self, field.name)
+            mask = kept if field.name in ("ids", "images") else stays
             is_text = isinstance(value, Texts)
-            entries[field.name] = (
-                Texts.of(list(itertools.compress(value, mask))) if is_text else value[mask]
-            )
+            entries[field.name] = Texts.of([*compress(value, mask)]) if is_text else value[mask]
         return Entries(**entries | {"owners": new_rows[self.owners[stays]]})
 
     def arrays(self) -> dict[str, np.ndarray]:
@@ -138,45 +124,28 @@ class Entries:
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """What an index was made by, and how much it holds.
+    """What an index was made by, and how much it holds."""
 
-    Attributes:
-        model: str. The fingerprint of the model.
-        vocabulary: str. The fingerprint of its vocabulary.
-        encoder: str. The identity of the encoder whose features it takes.
-        seed: int, split: str. How the images of P(s) were sampled.
-        likeliest: int. How many of them a sentence was scored by.
-        images: int, sentences: int, longest: int, size: int, sample: int. I, S, T, M and the
-            number of sampled images.
-        tool_version: str.
-    """
-
-    model: str
-    vocabulary: str
-    encoder: str
-    seed: int
-    split: str
-    likeliest: int
-    images: int
-    sentences: int
-    longest: int
-    size: int
-    sample: int
+    model: str  # the fingerprint of the model
+    vocabulary: str  # the fingerprint of its vocabulary
+    encoder: str  # the identity of the encoder whose features it takes
+    seed: int  # of the sampled images of P(s)
+    split: str  # which they were sampled from
+    likeliest: int  # how many of them a sentence was scored by
+    images: int  # I
+    sentences: int  # S
+    longest: int  # T
+    size: int  # M
+    sample: int  # the number of sampled images
     tool_version: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Index(Entries):
-    """Entries, and what they were made with.
+    """Entries, and what they were made with."""
 
-    Attributes:
-        mean: float32 [M], the mean image, around which sentences are expanded.
-        sample: float32 [n, M], the sampled training images of P(s).
-        header: Header.
-    """
-
-    mean: np.ndarray
-    sample: np.ndarray
+    mean: np.ndarray  # float32 [M], the mean image, around which sentences are expanded
+    sample: np.ndarray  # float32 [n, M], the sampled training images of P(s)
     header: Header
 
     @property

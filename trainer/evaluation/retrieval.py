@@ -55,19 +55,12 @@ class RetrievalSettings(Config):
 
 @dataclasses.dataclass(frozen=True)
 class Ranking:
-    """Exact ranks, and a few searches to look at.
+    """Exact ranks, and a few searches to look at."""
 
-    Attributes:
-        figures: for every row of the table its metrics.
-        curves: the mean share of matches by the percentage retrieved, for both directions.
-        softmax_share: softmax rows of the second pass, to those of scoring every pair.
-        searches: examples by direction.
-    """
-
-    figures: dict[str, dict[str, float]]
-    curves: dict[str, list[tuple[float, float]]]
-    softmax_share: float
-    searches: dict[str, list[SearchExample]]
+    figures: dict[str, dict[str, float]]  # the metrics of every row of the table
+    curves: dict[str, list[tuple[float, float]]]  # mean share of matches by percentage retrieved
+    softmax_share: float  # softmax rows of the second pass, to those of scoring every pair
+    searches: dict[str, list[SearchExample]]  # examples by direction
 
 
 @dataclasses.dataclass(frozen=True)
