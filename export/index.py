@@ -18,7 +18,6 @@ Any Apache Beam flag passes through, e.g. --direct_running_mode=multi_processing
 
 import dataclasses
 import hashlib
-import io
 import itertools
 import json
 import os
@@ -29,19 +28,19 @@ from absl import logging
 
 import mrnn_tf
 from export import index_check, index_parts, index_show, saved_model
-from export.index_parts import PART_ENDING, MadePart, MakePart, Part
+from export.index_parts import PART_ENDING, MadePart, MakePart
 from export.index_signatures import IndexServable, IndexSettings
-from mrnn_tf import batch, files, program, schema
+from mrnn_tf import batch, program, schema
 from mrnn_tf.config import REQUIRED, field
 from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.index import Entries, Header, Index
 from mrnn_tf.retrieval.marginal import LIKELIEST, SAMPLE_SIZE
 from mrnn_tf.retrieval.scoring import Scorer
+from mrnn_tf.retrieval.sentences import check_searchable
 from mrnn_tf.run import Run
 from mrnn_tf.split import FeatureReader
 
 INDEX_FOLDER = "index"  # in assets.extra
-_SENTENCES_IN_A_PART = 1000
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -96,7 +95,7 @@ def build_index(options: IndexOptions) -> str:
 
     # What there is.
     run = Run.from_saved_model(options.model)
-    scorer = Scorer(run.network.model)
+    check_searchable(run.network.model)
     old = _load_old(options, run)
     reader = reference = None
     if options.data:
@@ -107,11 +106,15 @@ def build_index(options: IndexOptions) -> str:
     # The parts of what is new.
     key = _fingerprint(options, run, old, reader, reference)
     work = tf.io.gfile.join(options.output, f".work-{key}")
-    parts = _plan(options, reader, work)
+    parts = index_parts.plan(reader, options.splits, options.sentences, work)
     if tf.io.gfile.exists(work):
         logging.info("Finishing what %s holds in part.", work)
     tf.io.gfile.makedirs(work)
-    sample = np.asarray(old.sample) if old else _sample(options, scorer, reference, work)
+    if old:
+        sample = np.asarray(old.sample)
+    else:
+        size, seed = options.sample or SAMPLE_SIZE, options.seed or 0
+        sample = index_parts.sample(Scorer(run.network.model), reference, size, seed, work)
     if parts:
         batch.run(
             parts,
@@ -192,35 +195,6 @@ def _fingerprint(
     if options.sentences:
         digest.update(b"\n".join(index_parts.read_lines(options.sentences)))
     return digest.hexdigest()[:16]
-
-
-def _plan(options: IndexOptions, reader: FeatureReader | None, work: str) -> list[Part]:
-    parts = []
-    for split in (options.splits or reader.info.splits) if reader else ():
-        for path in reader.shards(split):
-            name = os.path.basename(path).removesuffix(".tfrecord")
-            parts.append(Part(path, tf.io.gfile.join(work, name + PART_ENDING), split))
-    if options.sentences:
-        count = len(index_parts.read_lines(options.sentences))
-        for first in range(0, count, _SENTENCES_IN_A_PART):
-            lines = first, min(first + _SENTENCES_IN_A_PART, count)
-            output = tf.io.gfile.join(work, f"sentences-{first:09d}{PART_ENDING}")
-            parts.append(Part(options.sentences, output, lines=lines))
-    return parts
-
-
-def _sample(
-    options: IndexOptions, scorer: Scorer, reference: FeatureReader, work: str
-) -> np.ndarray:
-    """The sampled training images, taken once."""
-    path = tf.io.gfile.join(work, "sample.npy")
-    if not tf.io.gfile.exists(path):
-        content = io.BytesIO()
-        size = options.sample or SAMPLE_SIZE
-        np.save(content, index_parts.sample(scorer, reference, size, options.seed or 0))
-        files.write_whole(path, content.getvalue())
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return np.load(io.BytesIO(file.read()))
 
 
 def _assemble(

@@ -6,6 +6,7 @@ whose file is there is done.
 
 import dataclasses
 import io
+import os
 from collections.abc import Sequence
 
 import numpy as np
@@ -15,15 +16,16 @@ from mrnn_tf import files, schema
 from mrnn_tf.batch import beam
 from mrnn_tf.data import records
 from mrnn_tf.errors import UserError
-from mrnn_tf.retrieval import sentences
 from mrnn_tf.retrieval.index import NO_IMAGE, Entries, Texts
 from mrnn_tf.retrieval.marginal import sample_rows
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.search import SentenceTable
+from mrnn_tf.retrieval.sentences import pad
 from mrnn_tf.run import Run
 from mrnn_tf.split import FeatureReader
 
 PART_ENDING, ERROR_ENDING = ".npz", ".error"
+_SENTENCES_IN_A_PART = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,11 +79,37 @@ def open_dataset(run: Run, model: str, data: str) -> FeatureReader:
     return FeatureReader(run, data, encode)
 
 
-def sample(scorer: Scorer, reader: FeatureReader, size: int, seed: int) -> np.ndarray:
-    """The projections [n, M] of sampled training images; undecodable ones are left out."""
-    rows = sample_rows(reader.info.splits[schema.TRAIN].images, size, seed)
-    batches = reader.batches(reader.shards(schema.TRAIN), rows)
-    return np.concatenate([scorer.project(features[features.any(1)]) for _, features, _ in batches])
+def plan(
+    reader: FeatureReader | None, splits: Sequence[str] | None, sentences: str | None, work: str
+) -> list[Part]:
+    """The parts of the splits of a dataset, by default of all, and of a file of sentences."""
+    parts = []
+    for split in (splits or reader.info.splits) if reader else ():
+        for path in reader.shards(split):
+            name = os.path.basename(path).removesuffix(".tfrecord")
+            parts.append(Part(path, tf.io.gfile.join(work, name + PART_ENDING), split))
+    count = len(read_lines(sentences)) if sentences else 0
+    for first in range(0, count, _SENTENCES_IN_A_PART):
+        output = tf.io.gfile.join(work, f"sentences-{first:09d}{PART_ENDING}")
+        parts.append(Part(sentences, output, lines=(first, first + _SENTENCES_IN_A_PART)))
+    return parts
+
+
+def sample(scorer: Scorer, reader: FeatureReader, size: int, seed: int, work: str) -> np.ndarray:
+    """The projections [n, M] of sampled training images, taken once and kept in `work`.
+
+    Undecodable images are left out.
+    """
+    path = tf.io.gfile.join(work, "sample.npy")
+    if not tf.io.gfile.exists(path):
+        rows = sample_rows(reader.info.splits[schema.TRAIN].images, size, seed)
+        batches = reader.batches(reader.shards(schema.TRAIN), rows)
+        parts = [scorer.project(features[features.any(axis=1)]) for _, features, _ in batches]
+        content = io.BytesIO()
+        np.save(content, np.concatenate(parts))
+        files.write_whole(path, content.getvalue())
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return np.load(io.BytesIO(file.read()))
 
 
 class PartMaker:
@@ -118,7 +146,7 @@ class PartMaker:
                     captions += own
                     owners += [len(ids)] * len(own)
                     ids.append(image_id)
-        words = sentences.pad(self._vocabulary.ids(tf.constant(captions, tf.string)).to_list())
+        words = pad(self._vocabulary.ids(tf.constant(captions, tf.string)).to_list())
         table = SentenceTable.of(self._scorer, words, self._sample)
         entries = Entries(
             ids=Texts.of(ids),
