@@ -1,4 +1,4 @@
-"""The speed of scoring and search, side by side with bare matrix products and every pair.
+"""The speed of the served search, side by side with scoring every pair and bare matrix products.
 
     python benchmarks/retrieval.py --job_dir runs/best --data data/flickr8k
 
@@ -8,9 +8,9 @@ captions of the validation split. Sides run in turns in one process with all thr
 block size of the baselines; the best round counts.
 
 - Scoring: softmax rows per second of log P(s|I) to the matrix products of the same shapes.
-- Two-stage search for the ten best images to scoring every pair, with its recall of the exact ten.
+- The signature `search_images` of an index, for the ten best images, to scoring every pair.
 - Exact search, which finds the same ten, to scoring every pair.
-- How both grow with the number of images.
+- How both grow with the number of images, and the recall of the exact ten by shortlists.
 - The recall of the exact ten sentences of images, in the other direction.
 """
 
@@ -21,20 +21,15 @@ import numpy as np
 import tensorflow as tf
 from absl import app, flags
 
-from mrnn_tf.retrieval import scoring
-from mrnn_tf.retrieval.expansion import expand
-from mrnn_tf.retrieval.marginal import log_marginals
+from export.index_signatures import IndexServable, IndexSettings
+from mrnn_tf import schema
+from mrnn_tf.retrieval import marginal, softmax
+from mrnn_tf.retrieval.index import NO_IMAGE, Entries, Header, Index, Texts
 from mrnn_tf.retrieval.scoring import Scorer
-from mrnn_tf.retrieval.search import (
-    Found,
-    SentenceTable,
-    search_images,
-    search_sentences,
-    shortlist_size,
-)
-from mrnn_tf.retrieval.sentences import blocks, read
+from mrnn_tf.retrieval.search import Hits, SentenceTable, shortlist_size
+from mrnn_tf.retrieval.sentences import pad
 from mrnn_tf.run import Run
-from trainer import pool
+from mrnn_tf.split import Split
 
 _JOB_DIR = flags.DEFINE_string("job_dir", None, "A trained run.", required=True)
 _DATA = flags.DEFINE_string("data", None, "Its records.", required=True)
@@ -49,119 +44,123 @@ _BLOCKS = (512, 1024, 2048, 4096)
 def main(_) -> None:
     run = Run.load(_JOB_DIR.value)
     scorer = Scorer(run.network.model)
-    everything = pool.load(run, scorer, run.source(_DATA.value, "val"))
-    sample = pool.sampled_images(run, scorer, _DATA.value, 200, 0)
-    mean = sample.mean(axis=0)
-    chosen = np.random.default_rng(0).permutation(len(everything.words))
-    _score(scorer, everything, chosen[: _QUERIES.value])
-    counts = [int(count) for count in _COUNTS.value]
-    for count in counts:
-        images = _resampled(scorer, everything.features, count)
-        if count == counts[0]:
-            queries = everything.words[chosen[: _QUERIES.value]]
-            scoring.ROWS = _best_block(scorer, queries, images[:1000])
-        _search(scorer, everything.words, chosen, images, mean)
-    _search_sentences(scorer, everything, sample)
+    split = Split.read(run, _DATA.value, schema.VAL)
+    training = Split.read(run, _DATA.value, schema.TRAIN).features
+    sample = scorer.project(training[marginal.sample_rows(len(training), 200, 0)])
+    texts = [text for own in split.captions for text in own]
+    chosen = [texts[row] for row in np.random.default_rng(0).permutation(len(texts))]
+    baseline = _score(run, chosen, scorer.project(split.features[:1000]))
+    for count in map(int, _COUNTS.value):
+        images = _resampled(scorer, split.features, count)
+        _search(_servable(run, images, sample, []), baseline, chosen)
+    _search_sentences(_servable(run, scorer.project(split.features), sample, texts))
 
 
-def _score(scorer: Scorer, everything: pool.Pool, chosen: np.ndarray) -> None:
-    """Rows per second of scoring to those of the products alone."""
-    read_ = read(scorer.model, everything.words[chosen])
-    images = everything.images[:1000]
-    scorer.rows = 0
-    scorer.matrix(read_, images)
-    rows, size = scorer.rows, scorer.kernel.shape[0]
-    kernel = tf.convert_to_tensor(scorer.kernel)
-    product = tf.function(lambda block: tf.reduce_max(tf.matmul(block, kernel)[:, 0]))
-
-    def bare(block: int) -> None:
-        values = tf.zeros([block, size])
-        for _ in range(rows // block):
-            product(values)
-
-    block = min(_BLOCKS, key=lambda block: _seconds(lambda: bare(block)))
-    ours, theirs = _sides(lambda: scorer.matrix(read_, images), lambda: bare(block))
-    print(
-        f"scoring: {rows / ours:,.0f} rows a second, {theirs / ours:.2f} of the bare products "
-        f"in blocks of {block}"
+def _servable(run: Run, images: np.ndarray, sample: np.ndarray, texts: list[str]) -> IndexServable:
+    """An index as it is served, of images and of sentences that belong to none."""
+    table = SentenceTable.of(Scorer(run.network.model), _words(run, texts), sample)
+    size = images.shape[1]
+    header = Header(
+        run.fingerprint, "", "", 0, schema.TRAIN, marginal.LIKELIEST, len(images), len(texts),
+        table.words.shape[1], size, len(sample), "",
+    )  # fmt: skip
+    entries = Entries(
+        ids=Texts.of([b"%d" % row for row in range(len(images))]),
+        images=images,
+        captions=Texts.of([text.encode() for text in texts]),
+        words=table.words,
+        vectors=table.vectors,
+        mean_log_probs=table.at_mean,
+        log_marginals=table.marginals,
+        owners=np.full(len(texts), NO_IMAGE, np.int32),
     )
+    index = Index(**vars(entries), mean=sample.mean(axis=0), sample=sample, header=header)
+    return IndexServable(run, index, IndexSettings(k=_K))
 
 
-def _best_block(scorer: Scorer, queries: np.ndarray, images: np.ndarray) -> int:
-    """The block size that scores every pair fastest."""
-    sentences = read(scorer.model, queries)
+def _score(run: Run, texts: list[str], images: np.ndarray) -> Scorer:
+    """Prints rows per second of scoring to those of the products alone; the fastest scorer."""
+    words = _words(run, texts[: _QUERIES.value])
+    rows = np.count_nonzero(words) * len(images)
 
-    def seconds(block: int) -> float:
-        scoring.ROWS = block
-        return _seconds(lambda: scorer.matrix(sentences, images))
+    def of_block(block: int) -> tuple[Scorer, Callable, Callable]:
+        softmax.ROWS = block
+        scorer = Scorer(run.network.model)
+        read, kernel = scorer.read(words), scorer.readout.kernel
+        product = tf.function(lambda values: tf.reduce_max(tf.matmul(values, kernel)[:, 0]))
+        values = tf.zeros([block, kernel.shape[0]])
+        score = lambda: scorer.matrix(read, images)  # noqa: E731
+        score()  # traces with this block
+        return scorer, score, lambda: [product(values) for _ in range(rows // block)]
 
-    return min(_BLOCKS, key=seconds)
+    default, sides = softmax.ROWS, [of_block(block) for block in _BLOCKS]
+    softmax.ROWS = default
+    scoring = _sides(*(score for _, score, _ in sides))
+    bare = min(_sides(*(products for _, _, products in sides)))
+    fastest = int(np.argmin(scoring))
+    print(
+        f"scoring: {rows / scoring[fastest]:,.0f} rows a second in blocks of {_BLOCKS[fastest]}, "
+        f"{bare / scoring[fastest]:.2f} of the bare products"
+    )
+    return sides[fastest][0]
 
 
-def _search(scorer: Scorer, words: np.ndarray, chosen: np.ndarray, images, mean) -> None:
-    queries = words[chosen[: max(1, _QUERIES.value * 1000 // max(1000, len(images)))]]
+def _search(servable: IndexServable, baseline: Scorer, texts: list[str]) -> None:
+    images, searcher = servable.index.images, servable.searcher
+    asked = texts[: max(1, _QUERIES.value * 1000 // max(1000, len(images)))]
+    words, queries = _words(servable, asked), tf.constant(asked)
+    spec = tf.TensorSpec([None], tf.string)
+    served = tf.function(servable.search_images, input_signature=[spec]).get_concrete_function()
 
     def every_pair() -> np.ndarray:
-        scores = scorer.matrix(read(scorer.model, queries), images)
-        best = np.argpartition(-scores, _K, axis=1)[:, :_K]
-        own = np.take_along_axis(scores, best, axis=1)
-        return np.take_along_axis(best, np.argsort(-own, axis=1), axis=1)
+        return baseline.matrix(baseline.read(words), images)
 
-    expected = every_pair()
-    pairs, two_stage, exact = _sides(
-        every_pair,
-        lambda: search_images(scorer, queries, images, mean, _K),
-        lambda: search_images(scorer, queries, images, mean, _K, None),
+    expected = np.argsort(-every_pair(), axis=1, kind="stable")[:, :_K]
+    exact = searcher.search_images(words, _K, None)
+    served(queries)
+    pairs, two_stage, exactly = _sides(
+        every_pair, lambda: served(queries), lambda: searcher.search_images(words, _K, None)
     )
-    scorer.rows = 0
-    found = search_images(scorer, queries, images, mean, _K, None)
-    share = scorer.rows / (np.count_nonzero(queries) * len(images))
+    share = int(exact.softmax_rows) / (np.count_nonzero(words) * len(images))
     print(
-        f"{len(images):,} images, {len(queries)} queries, every pair "
-        f"{1e3 * pairs / len(queries):,.0f} ms a query: two-stage {pairs / two_stage:.1f} times "
-        f"as fast; exact {pairs / exact:.1f} times, with {share:.3f} of the softmax rows and "
-        f"{np.mean(found.rows == expected):.1%} of the ten the same"
+        f"{len(images):,} images, {len(words)} queries, every pair "
+        f"{1e3 * pairs / len(words):,.0f} ms a query: the signature {pairs / two_stage:.1f} times "
+        f"as fast; exact {pairs / exactly:.1f} times, with {share:.3f} of the softmax rows and "
+        f"{np.mean(exact.rows == expected):.1%} of the ten the same"
     )
-    many = words[chosen[: _RECALL_QUERIES.value]]
-    _recall(lambda listed: search_images(scorer, many, images, mean, _K, listed), len(images))
+    many = _words(servable, texts[: _RECALL_QUERIES.value])
+    _recall(lambda shortlist: searcher.search_images(many, _K, shortlist), len(images))
 
 
-def _search_sentences(scorer: Scorer, everything: pool.Pool, sample: np.ndarray) -> None:
+def _search_sentences(servable: IndexServable) -> None:
     """The recall of the best sentences of images."""
-    words, mean = everything.words, sample.mean(axis=0)
-    vectors = np.zeros((len(words), len(mean)), np.float32)
-    at_mean, marginals = np.zeros(len(words), np.float32), np.zeros(len(words))
-    for rows in blocks(words, 128):
-        some = read(scorer.model, words[rows])
-        expansion = expand(scorer, some, mean)
-        vectors[rows], at_mean[rows] = expansion.vectors, expansion.log_probs.sum(axis=1)
-        marginals[rows] = log_marginals(scorer, some, expansion, sample)
-    table = SentenceTable(words, vectors, at_mean, marginals)
-    images = everything.images[: _RECALL_QUERIES.value]
-    print(f"{len(table.words):,} sentences, {len(images)} images")
-    _recall(
-        lambda listed: search_sentences(scorer, table, images, mean, _K, listed), len(table.words)
-    )
+    images, count = servable.index.images[: _RECALL_QUERIES.value], len(servable.index.captions)
+    print(f"{count:,} sentences, {len(images)} images")
+    search = servable.searcher.search_sentences
+    _recall(lambda shortlist: search(images, _K, shortlist), count)
 
 
-def _recall(search: Callable[[int | None], Found], items: int) -> None:
+def _recall(search: Callable[[int | None], Hits], items: int) -> None:
     """How many of the exact ten shortlists of several lengths hold."""
-    best = search(None).rows
+    best = search(None).rows.numpy()
     for shortlist in sorted({100, 200, 400, shortlist_size(items)}):
-        listed = search(shortlist).rows
-        recall = np.mean([len({*a} & {*b}) / _K for a, b in zip(best, listed, strict=True)])
+        rows = search(shortlist).rows.numpy()
+        recall = np.mean([len({*a} & {*b}) / _K for a, b in zip(best, rows, strict=True)])
         print(f"  {recall:.1%} of the exact ten in a shortlist of {shortlist}, {len(best)} queries")
+
+
+def _words(run: Run | IndexServable, texts: list[str]) -> np.ndarray:
+    return pad(run.vocabulary.ids(tf.constant(texts, tf.string)).to_list())
 
 
 def _resampled(scorer: Scorer, features: np.ndarray, count: int) -> np.ndarray:
     """The images themselves and mixtures of two of them, projected."""
-    if count <= len(features):
-        return scorer.project(features[:count])
     rng = np.random.default_rng(0)
-    pairs = rng.integers(0, len(features), (count - len(features), 2))
-    share = rng.uniform(0.2, 0.8, (len(pairs), 1)).astype(np.float32)
-    parts = [scorer.project(features)]
-    for first in range(0, len(pairs), 4096):
+    more = max(0, count - len(features))
+    pairs = rng.integers(0, len(features), (more, 2))
+    share = rng.uniform(0.2, 0.8, (more, 1)).astype(np.float32)
+    parts = [scorer.project(features[:count])]
+    for first in range(0, more, 4096):
         at = slice(first, first + 4096)
         mixed = share[at] * features[pairs[at, 0]] + (1 - share[at]) * features[pairs[at, 1]]
         parts.append(scorer.project(mixed))

@@ -3,12 +3,13 @@
 import numpy as np
 import tensorflow as tf
 
-from export.signatures import Servable, Settings, or_nothing
 from mrnn_tf import schema
+from mrnn_tf.config import BeamSearch
 from mrnn_tf.consensus.neighbours import Neighbourhood
 from mrnn_tf.consensus.ngrams import Corpus
 from mrnn_tf.consensus.reranking import consensus
 from mrnn_tf.consensus.similarity import CiderD
+from mrnn_tf.inference import Inference
 from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.retrieval.index import Index
 from mrnn_tf.run import Run
@@ -25,7 +26,7 @@ class Reranker(tf.Module):
     Args:
         run: Run.
         index: Index, with `FEWEST` captioned images at least.
-        settings: Settings, of the beam search.
+        search: BeamSearch.
         neighbours: int. Near images that count.
 
     Attributes:
@@ -34,9 +35,9 @@ class Reranker(tf.Module):
         neighbourhood: Neighbourhood, of their refined features.
     """
 
-    def __init__(self, run: Run, index: Index, settings: Settings, neighbours: int):
+    def __init__(self, run: Run, index: Index, search: BeamSearch, neighbours: int):
         super().__init__(name="reranker")
-        self._captioner = [Servable(run, None, settings)]  # a list hides what others own
+        self._captioner = [Inference(run, None, search)]  # a list hides what others own
         order = np.argsort(index.owners, kind="stable")
         order = order[index.owners[order] >= 0]
         self.captioned, first = np.unique(index.owners[order], return_index=True)
@@ -49,7 +50,7 @@ class Reranker(tf.Module):
     def captions(self, features: tf.Tensor, refined: tf.Tensor) -> dict[str, tf.Tensor]:
         """Captions [B, N] of images, given their features [B, D] and the refined ones [B, M]."""
         [captioner] = self._captioner
-        found = captioner.best_sentences(or_nothing(features))
+        found = captioner.best_sentences(features)
         captions = captioner.vocabulary.sentences(found.ids)
         there = found.log_probs > schema.MISSING_LOG_PROB
         near = self.neighbourhood.near(refined, self._neighbours)

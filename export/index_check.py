@@ -1,22 +1,26 @@
-"""What the signatures of an index should say, by the library's own search in its arrays.
+"""What the signatures of an index should say, by the Keras model and not by the exported search.
 
-Images that are alike have equal scores, and whichever comes first is right: where the results found
-have the scores that they should have, they are what is expected.
+Every score is computed again. Where the shortlist holds everything, the results must be the best of
+all by these scores; else the scores and the order of those found are checked. Images that are
+alike have equal scores, and whichever comes first is right.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
+import tensorflow as tf
 
 from export.check import Tensors, same
 from export.index_signatures import IndexServable
 from mrnn_tf import decode, schema
-from mrnn_tf.config import BeamSearch
 from mrnn_tf.consensus.reranking import Comparison, RerankSettings
 from mrnn_tf.metrics.nbest import NBest
 from mrnn_tf.model.layers import scaled_tanh
-from mrnn_tf.retrieval.search import Found, search_images, search_sentences
-from mrnn_tf.retrieval.sentences import pad
+from mrnn_tf.retrieval.search import listed
 
-Results = tuple[list[tuple[bytes, ...]], np.ndarray]  # what may be found, and its scores
+Result = tuple[bytes, ...]  # the texts of a result
+Scored = list[tuple[Result, float]]
+_PAIRS_AT_ONCE = 64
 
 
 def expected(servable: IndexServable, name: str, inputs: Tensors, found: Tensors) -> Tensors:
@@ -25,17 +29,16 @@ def expected(servable: IndexServable, name: str, inputs: Tensors, found: Tensors
         name = servable.default
     score = schema.CONSENSUS if name == schema.CAPTION_RERANKED else schema.SCORES
     compute, texts = {
-        schema.SEARCH_IMAGES: (_search_images, [schema.IDS]),
-        schema.SEARCH_SENTENCES: (_search_sentences, [schema.SENTENCES, schema.IDS]),
+        schema.SEARCH_IMAGES: (_images, [schema.IDS]),
+        schema.SEARCH_SENTENCES: (_sentences, [schema.SENTENCES, schema.IDS]),
         schema.SIMILAR_IMAGES: (_similar_images, [schema.IDS]),
         schema.CAPTION_RERANKED: (_caption_reranked, [schema.CAPTIONS]),
     }[name]
     [queries] = inputs.values()
     rows = []
     for row, query in enumerate(queries):
-        results, scores = compute(servable, query)
-        there = list(zip(*(found[text][row].tolist() for text in texts), strict=True))
-        rows.append(_ranked(results, scores, there, found[score].shape[1], len(texts)))
+        results = list(zip(*(found[text][row].tolist() for text in texts), strict=True))
+        rows.append(_ranked(compute(servable, query, results), results))
     columns = {
         text: np.array([[result[at] for result in best] for best, _ in rows], object)
         for at, text in enumerate(texts)
@@ -43,65 +46,81 @@ def expected(servable: IndexServable, name: str, inputs: Tensors, found: Tensors
     return {**columns, score: np.stack([scores for _, scores in rows])}
 
 
-def _ranked(
-    results: list[tuple], scores: np.ndarray, found: list[tuple], k: int, width: int
-) -> tuple[list[tuple], np.ndarray]:
-    """The k best results and their scores, padded; equals are in the order found."""
-    order = np.argsort(-scores, kind="stable")[:k]
-    best = [results[at] for at in order]
-    for rank, at in enumerate(order):
-        equal = [s for r, s in zip(results, scores, strict=True) if r == found[rank]]
-        if any(same(np.float32(score), np.float32(scores[at])) for score in equal):
-            best[rank] = found[rank]
-    more = k - len(best)
-    padded = np.append(scores[order], np.full(more, schema.MISSING_LOG_PROB))
-    return [*best, *[(b"",) * width] * more], padded.astype(np.float32)
+def _ranked(scored: Scored, found: list[Result]) -> tuple[list[Result], np.ndarray]:
+    """The best results and their scores, padded; equals are in the order found."""
+    best = sorted(scored, key=lambda result: -result[1])[: len(found)]
+    results, scores = [result for result, _ in best], [score for _, score in best]
+    for rank, wanted in enumerate(scores):
+        equals = [score for result, score in scored if result == found[rank]]
+        if any(same(np.float32(score), np.float32(wanted)) for score in equals):
+            results[rank] = found[rank]
+    more = len(found) - len(best)
+    padded = np.array([*scores, *[schema.MISSING_LOG_PROB] * more], np.float32)
+    return [*results, *[(b"",) * len(found[0])] * more], padded
 
 
-def _search_images(servable: IndexServable, sentence: str) -> Results:
+def _images(servable: IndexServable, sentence: str, found: list[Result]) -> Scored:
     index = servable.index
-    listed = servable.settings.listed(len(index.images))
-    words = pad(servable.vocabulary.ids([sentence]).to_list())
-    found = search_images(servable.scorer, words, index.images, index.mean, listed, listed)
-    rows, scores = _there(found)
-    return [(index.ids[row],) for row in rows], scores
+    [ids] = servable.vocabulary.ids([sentence]).to_list()
+    if not set(ids) - {schema.UNKNOWN_ID}:
+        return []
+    names = [(image_id,) for image_id in index.ids]
+    rows = _compared(servable, names, found)
+    words = np.array([[*ids, schema.END_ID]] * len(rows))
+    scores = _log_probs(servable, words, index.images[rows])
+    return [(names[row], score) for row, score in zip(rows, scores, strict=True)]
 
 
-def _search_sentences(servable: IndexServable, features: np.ndarray) -> Results:
+def _sentences(servable: IndexServable, features: np.ndarray, found: list[Result]) -> Scored:
     index = servable.index
-    listed = servable.settings.listed(len(index.captions))
-    image = servable.scorer.project(features[np.newaxis])
-    found = search_sentences(servable.scorer, index.table, image, index.mean, listed, listed)
-    rows, scores = _there(found)
-    owners = [index.ids[owner] if owner >= 0 else b"" for owner in index.owners[rows]]
-    return list(zip((index.captions[row] for row in rows), owners, strict=True)), scores
+    ids = [*index.ids, b""]  # the last is that of no image
+    names = [(text, ids[own]) for text, own in zip(index.captions, index.owners, strict=True)]
+    rows = _compared(servable, names, found)
+    image = servable.network.model.project_image(features[np.newaxis])["multimodal"].numpy()
+    scores = _log_probs(servable, index.words[rows], np.repeat(image, len(rows), axis=0))
+    scores -= index.log_marginals[rows]
+    return [(names[row], score) for row, score in zip(rows, scores, strict=True)]
 
 
-def _similar_images(servable: IndexServable, features: np.ndarray) -> Results:
+def _compared(servable: IndexServable, names: Sequence[Result], found: list[Result]) -> list[int]:
+    """The rows to score again: all where the shortlist holds all, else those found."""
+    settings = servable.settings
+    if listed(len(names), settings.k, settings.shortlist) == len(names):
+        return list(range(len(names)))
+    row_of = {name: row for row, name in enumerate(names)}
+    return [row_of[result] for result in found if result in row_of]
+
+
+def _log_probs(servable: IndexServable, words: np.ndarray, images: np.ndarray) -> np.ndarray:
+    """log P [P] of sentences [P, T] by images a [P, M], by the layers of the Keras model."""
+    model, scores = servable.network.model, np.zeros(len(words))
+    for first in range(0, len(words), _PAIRS_AT_ONCE):
+        block = slice(first, first + _PAIRS_AT_ONCE)
+        own = words[block]
+        starts = np.full((len(own), 1), schema.START_ID)
+        h = model.word_part(np.concatenate([starts, own[:, :-1]], axis=1))
+        log_probs = tf.nn.log_softmax(model.logits_from(h, {"multimodal": images[block]}))
+        chosen = tf.gather(log_probs, own, batch_dims=2).numpy()
+        scores[block] = np.where(own != schema.PAD_ID, chosen, 0.0).sum(axis=1)
+    return scores
+
+
+def _similar_images(servable: IndexServable, features: np.ndarray, _) -> Scored:
     index = servable.index
     refined = servable.network.model.refined(features[np.newaxis]).numpy()
     scores = -np.linalg.norm(scaled_tanh(index.images).numpy() - refined, axis=1)
-    return [(each,) for each in index.ids], scores
+    return [((image_id,), score) for image_id, score in zip(index.ids, scores, strict=True)]
 
 
-def _caption_reranked(servable: IndexServable, features: np.ndarray) -> Results:
+def _caption_reranked(servable: IndexServable, features: np.ndarray, _) -> Scored:
     model, settings, reranker = servable.network.model, servable.settings, servable.reranker
     image = model.project_image(features[np.newaxis])
-    found = decode.beam(
-        *decode.begin(model, image),
-        BeamSearch(settings.beam, settings.max_words, settings.length_power),
-    )
-    there = found.log_probs[0] > schema.MISSING_LOG_PROB
-    captions = servable.vocabulary.sentences(found.ids[0][there]).numpy().tolist()
+    decoded = decode.beam(*decode.begin(model, image), settings)
+    is_sentence = decoded.log_probs[0] > schema.MISSING_LOG_PROB
+    captions = servable.vocabulary.sentences(decoded.ids[0][is_sentence]).numpy().tolist()
     refined = scaled_tanh(image["multimodal"]).numpy()
     near = reranker.neighbourhood.nearest(refined, settings.neighbours)
     n_best = {0: NBest(tuple(caption.decode() for caption in captions))}
     compared = Comparison("cider", reranker.corpus)(n_best, near)
     scores = compared.scores("cider", RerankSettings(settings.neighbours))[0]
-    return [(caption,) for caption in captions], scores
-
-
-def _there(found: Found) -> tuple[np.ndarray, np.ndarray]:
-    """The rows and scores that one query found."""
-    there = found.rows[0] >= 0
-    return found.rows[0][there], found.scores[0][there]
+    return [((caption,), score) for caption, score in zip(captions, scores, strict=True)]

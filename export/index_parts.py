@@ -1,12 +1,13 @@
 """The parts of an index: a shard of records, or some lines of a file of sentences, each one a file.
 
-A part is made by one call of `Maker.make`, on any machine. Its file appears whole, so a part whose
-file is there is done.
+A part is made by one call of `PartMaker.make`, on any machine. Its file appears whole, so a part
+whose file is there is done.
 """
 
 import dataclasses
 import io
-from collections.abc import Callable, Iterator, Sequence
+import os
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -15,133 +16,103 @@ from mrnn_tf import files, schema
 from mrnn_tf.batch import beam
 from mrnn_tf.data import records
 from mrnn_tf.errors import UserError
-from mrnn_tf.retrieval import sentences
-from mrnn_tf.retrieval.expansion import expand
 from mrnn_tf.retrieval.index import NO_IMAGE, Entries, Texts
-from mrnn_tf.retrieval.marginal import log_marginals, sample_rows
+from mrnn_tf.retrieval.marginal import sample_rows
 from mrnn_tf.retrieval.scoring import Scorer
-from mrnn_tf.run import Run, check_encoder
+from mrnn_tf.retrieval.search import SentenceTable
+from mrnn_tf.retrieval.sentences import pad
+from mrnn_tf.run import Run
+from mrnn_tf.split import FeatureReader
 
-PART_ENDING = ".npz"
-_IMAGES_AT_ONCE = 64
-_SENTENCES_AT_ONCE = 1024
-_SKIPPED = "skipped"
+PART_ENDING, ERROR_ENDING = ".npz", ".error"
+_SENTENCES_IN_A_PART = 1000
 
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A part to be made.
+    """A part to be made."""
 
-    Attributes:
-        source: str. A shard, or a file with a sentence a line.
-        output: str. Where the part goes.
-        split: str. The split of the shard; `None` for sentences.
-        lines: pair of the first line and the one after the last; `None` for a shard.
-    """
-
-    source: str
-    output: str
-    split: str | None = None
-    lines: tuple[int, int] | None = None
+    source: str  # a shard, or a file with a sentence a line
+    output: str  # where the part goes
+    split: str | None = None  # of the shard
+    lines: tuple[int, int] | None = None  # of sentences: the first line and the one after the last
 
 
 @dataclasses.dataclass(frozen=True)
-class Made:
-    """A part that was made.
-
-    Attributes:
-        entries: Entries.
-        skipped: ids of the images that have no features, and how many captions went with them.
-    """
+class MadePart:
+    """A part that was made."""
 
     entries: Entries
-    skipped: list[bytes]
-    lost_captions: int
+    skipped: Texts  # ids of the images that could not be decoded
+    lost_captions: int  # how many captions they had
 
     def save(self, path: str) -> None:
         content = io.BytesIO()
-        names = {f"{_SKIPPED}.{k}": v for k, v in vars(Texts.of(self.skipped)).items()}
-        np.savez(content, lost_captions=self.lost_captions, **names, **self.entries.arrays())
+        skipped = {f"skipped.{name}": array for name, array in vars(self.skipped).items()}
+        np.savez(content, lost_captions=self.lost_captions, **skipped, **self.entries.arrays())
         files.write_whole(path, content.getvalue())
 
     @classmethod
-    def load(cls, path: str) -> "Made":
+    def load(cls, path: str) -> "MadePart":
         with tf.io.gfile.GFile(path, "rb") as file:
             arrays = dict(np.load(io.BytesIO(file.read())))
-        skipped = Texts(arrays.pop(f"{_SKIPPED}.content"), arrays.pop(f"{_SKIPPED}.ends"))
+        skipped = Texts(arrays.pop("skipped.content"), arrays.pop("skipped.ends"))
         lost = int(arrays.pop("lost_captions"))
-        return cls(Entries.from_arrays(arrays), list(skipped), lost)
+        return cls(Entries.from_arrays(arrays), skipped, lost)
 
 
-class Images:
-    """The images of a dataset with the features that a model takes.
+def open_dataset(run: Run, model: str, data: str) -> FeatureReader:
+    """A reader of a dataset; the encoder of the SavedModel makes the features that it lacks."""
+    stores = records.DatasetInfo.load(data).stores
+    if "features" in stores and not run.config.train.finetune_encoder:
+        return FeatureReader(run, data)
+    loaded = tf.saved_model.load(model)
+    if schema.ENCODE_IMAGE not in loaded.signatures:
+        raise UserError(
+            f"{data} holds images only, but {model} has no encoder: export it with --encoder, or "
+            "prepare the data with features."
+        )
 
-    They are those of the records, or made by the SavedModel's encoder where the records hold images
-    only or the model has an encoder of its own.
+    def encode(images: tf.Tensor) -> tf.Tensor:
+        return loaded.signatures[schema.ENCODE_IMAGE](image_bytes=images)[schema.FEATURES]
 
-    Args:
-        run: Run, of the model.
-        model: str. The model's directory.
-        data: str. The dataset's.
+    return FeatureReader(run, data, encode)
+
+
+def plan(
+    reader: FeatureReader | None, splits: Sequence[str] | None, sentences: str | None, work: str
+) -> list[Part]:
+    """The parts of the splits of a dataset, by default of all, and of a file of sentences."""
+    parts = []
+    for split in (splits or reader.info.splits) if reader else ():
+        for path in reader.shards(split):
+            name = os.path.basename(path).removesuffix(".tfrecord")
+            parts.append(Part(path, tf.io.gfile.join(work, name + PART_ENDING), split))
+    count = len(read_lines(sentences)) if sentences else 0
+    for first in range(0, count, _SENTENCES_IN_A_PART):
+        output = tf.io.gfile.join(work, f"sentences-{first:09d}{PART_ENDING}")
+        parts.append(Part(sentences, output, lines=(first, first + _SENTENCES_IN_A_PART)))
+    return parts
+
+
+def sample(scorer: Scorer, reader: FeatureReader, size: int, seed: int, work: str) -> np.ndarray:
+    """The projections [n, M] of sampled training images, taken once and kept in `work`.
+
+    Undecodable images are left out.
     """
-
-    def __init__(self, run: Run, model: str, data: str):
-        self.info, self._data = records.DatasetInfo.load(data), data
-        self._encode: Callable | None = None
-        has_own = run.config.train.finetune_encoder
-        self._stores = "images" if has_own or "features" not in self.info.stores else "features"
-        if has_own or self._stores == "features":
-            check_encoder(run.config, data)
-        if self._stores == "images":
-            self._loaded = tf.saved_model.load(model)  # owns what the signature uses
-            self._encode = self._loaded.signatures.get(schema.ENCODE_IMAGE)
-            if self._encode is None:
-                raise UserError(
-                    f"{data} holds images only, but {model} has no encoder: export it with "
-                    "--encoder, or prepare the data with features."
-                )
-
-    def shards(self, split: str) -> list[str]:
-        return self.info.shards(self._data, split)
-
-    def batches(
-        self, paths: Sequence[str], rows: np.ndarray | None = None
-    ) -> Iterator[tuple[list[bytes], np.ndarray, list[list[bytes]]]]:
-        """Ids, features [B, D] and captions, of all images of some shards or of sorted `rows`."""
-        first = 0
-        with records.naming_corruption(self._data):
-            for serialized in tf.data.TFRecordDataset(paths).batch(_IMAGES_AT_ONCE):
-                if rows is not None:
-                    begin, end = np.searchsorted(rows, [first, first + len(serialized)])
-                    chosen = rows[begin:end] - first
-                    first += len(serialized)
-                    serialized = tf.gather(serialized, chosen)
-                    if not len(chosen):
-                        continue
-                parsed = records.parse(serialized, self.info, [self._stores])
-                yield (
-                    parsed[schema.IMAGE_ID].numpy().tolist(),
-                    self._features(parsed),
-                    parsed[schema.CAPTION_TEXT].to_list(),
-                )
-
-    def _features(self, parsed: dict[str, tf.Tensor]) -> np.ndarray:
-        if self._encode is None:
-            return parsed[schema.IMAGE_FEATURES].numpy()
-        return self._encode(image_bytes=parsed[schema.IMAGE_ENCODED])[schema.FEATURES].numpy()
+    path = tf.io.gfile.join(work, "sample.npy")
+    if not tf.io.gfile.exists(path):
+        rows = sample_rows(reader.info.splits[schema.TRAIN].images, size, seed)
+        batches = reader.batches(reader.shards(schema.TRAIN), rows)
+        parts = [scorer.project(features[features.any(axis=1)]) for _, features, _ in batches]
+        content = io.BytesIO()
+        np.save(content, np.concatenate(parts))
+        files.write_whole(path, content.getvalue())
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return np.load(io.BytesIO(file.read()))
 
 
-def sample(scorer: Scorer, images: Images, size: int, seed: int) -> np.ndarray:
-    """The projections [n, M] of sampled training images."""
-    rows = sample_rows(images.info.splits[schema.TRAIN].images, size, seed)
-    found = [
-        scorer.project(features[is_there(features)])
-        for _, features, _ in images.batches(images.shards(schema.TRAIN), rows)
-    ]
-    return np.concatenate(found)
-
-
-class Maker:
+class PartMaker:
     """Makes the parts of an index.
 
     Args:
@@ -152,59 +123,42 @@ class Maker:
 
     def __init__(self, model: str, data: str | None, sample: np.ndarray):
         run = Run.from_saved_model(model)
-        self._model, self._vocabulary = run.network.model, run.vocabulary
-        self._scorer = Scorer(self._model)
-        self._images = Images(run, model, data) if data else None
-        self._sample, self._mean = sample, sample.mean(axis=0)
+        self._scorer, self._vocabulary = Scorer(run.network.model), run.vocabulary
+        self._reader = open_dataset(run, model, data) if data else None
+        self._sample = sample
 
-    def make(self, part: Part) -> Made:
+    def make(self, part: Part) -> MadePart:
         """The entries of a part."""
-        if part.lines is None:
-            return self._from_shard(part.source)
-        texts = read_lines(part.source)[slice(*part.lines)]
-        return self._made([], np.zeros((0, self._model.multimodal_size), np.float32), texts, [])
-
-    def _from_shard(self, path: str) -> Made:
-        ids, projections, captions, owners, skipped, lost = [], [], [], [], [], 0
-        projections.append(np.zeros((0, self._model.multimodal_size), np.float32))
-        for some, features, texts in self._images.batches([path]):
-            there = is_there(features)
-            projections.append(self._scorer.project(features[there]))
-            for image_id, of_image, kept in zip(some, texts, there, strict=True):
-                if kept:
-                    captions += of_image
-                    owners += [len(ids)] * len(of_image)
+        ids, captions, owners, skipped, lost = [], [], [], [], 0
+        images = [np.zeros((0, self._sample.shape[1]), np.float32)]
+        if part.lines is not None:
+            captions = read_lines(part.source)[slice(*part.lines)]
+            owners = [NO_IMAGE] * len(captions)
+        else:
+            for batch_ids, features, texts in self._reader.batches([part.source]):
+                decoded = features.any(axis=1)  # the features of an undecodable image are zero
+                images.append(self._scorer.project(features[decoded]))
+                for image_id, own, is_image in zip(batch_ids, texts, decoded, strict=True):
+                    if not is_image:
+                        skipped.append(image_id)
+                        lost += len(own)
+                        continue
+                    captions += own
+                    owners += [len(ids)] * len(own)
                     ids.append(image_id)
-                else:
-                    skipped.append(image_id)
-                    lost += len(of_image)
-        return self._made(ids, np.concatenate(projections), captions, owners, skipped, lost)
-
-    def _made(self, ids, images, captions, owners, skipped=(), lost=0) -> Made:
-        words = sentences.pad(self._vocabulary.ids(tf.constant(captions, tf.string)).to_list())
-        vectors = np.zeros((len(words), images.shape[1]), np.float32)
-        mean_log_probs, marginals = np.zeros(len(words), np.float32), np.zeros(len(words))
-        for rows in sentences.blocks(words, _SENTENCES_AT_ONCE):
-            read = sentences.read(self._model, words[rows])
-            expansion = expand(self._scorer, read, self._mean)
-            vectors[rows] = expansion.vectors
-            mean_log_probs[rows] = expansion.log_probs.sum(axis=1)
-            marginals[rows] = log_marginals(self._scorer, read, expansion, self._sample)
-        owners = owners or [NO_IMAGE] * len(captions)
-        return Made(
-            Entries(
-                ids=Texts.of(ids),
-                images=images,
-                captions=Texts.of(captions),
-                words=words,
-                vectors=vectors,
-                mean_log_probs=mean_log_probs,
-                log_marginals=marginals,
-                owners=np.array(owners, np.int32),
-            ),
-            list(skipped),
-            lost,
+        words = pad(self._vocabulary.ids(tf.constant(captions, tf.string)).to_list())
+        table = SentenceTable.of(self._scorer, words, self._sample)
+        entries = Entries(
+            ids=Texts.of(ids),
+            images=np.concatenate(images),
+            captions=Texts.of(captions),
+            words=words,
+            vectors=table.vectors,
+            mean_log_probs=table.at_mean,
+            log_marginals=table.marginals,
+            owners=np.array(owners, np.int32),
         )
+        return MadePart(entries, Texts.of(skipped), lost)
 
 
 class MakePart(beam.DoFn):
@@ -214,26 +168,33 @@ class MakePart(beam.DoFn):
         self._arguments = model, data, sample
 
     def setup(self):
-        self._maker = Maker(*self._arguments)
+        self._maker = PartMaker(*self._arguments)
 
     def process(self, part: Part):
         if not tf.io.gfile.exists(part.output):
-            self._maker.make(part).save(part.output)
+            try:
+                self._maker.make(part).save(part.output)
+            except UserError as error:  # for `collect`: a runner would bury it in a traceback
+                files.write_whole(part.output + ERROR_ENDING, str(error))
 
 
-def collect(parts: Sequence[Part], info: records.DatasetInfo | None) -> list[Made]:
+def collect(parts: Sequence[Part], info: records.DatasetInfo | None) -> list[MadePart]:
     """Loads every part; refuses to go on where one is missing or a split is not complete."""
     missing = [part.output for part in parts if not tf.io.gfile.exists(part.output)]
+    for path in missing:
+        if tf.io.gfile.exists(path + ERROR_ENDING):
+            with tf.io.gfile.GFile(path + ERROR_ENDING) as file:
+                raise UserError(file.read())
     if missing:
         raise UserError(
             f"{len(missing)} of {len(parts)} parts were not made, the first is {missing[0]}: run "
             "the same command again to finish."
         )
-    made = [Made.load(part.output) for part in parts]
+    made = [MadePart.load(part.output) for part in parts]
     for split in dict.fromkeys(part.split for part in parts if part.split):
-        some = [each for part, each in zip(parts, made, strict=True) if part.split == split]
-        images = sum(len(each.entries.ids) + len(each.skipped) for each in some)
-        captions = sum(len(each.entries.captions) + each.lost_captions for each in some)
+        own = [done for part, done in zip(parts, made, strict=True) if part.split == split]
+        images = sum(len(part.entries.ids) + len(part.skipped) for part in own)
+        captions = sum(len(part.entries.captions) + part.lost_captions for part in own)
         wanted = info.splits[split]
         if (images, captions) != (wanted.images, wanted.captions):
             raise UserError(
@@ -242,11 +203,6 @@ def collect(parts: Sequence[Part], info: records.DatasetInfo | None) -> list[Mad
                 "the data again."
             )
     return made
-
-
-def is_there(features: np.ndarray) -> np.ndarray:
-    """Which images [B] have features; those of an undecodable image are zeros."""
-    return np.isfinite(features).all(axis=1) & (features != 0).any(axis=1)
 
 
 def read_lines(path: str) -> list[bytes]:

@@ -3,48 +3,38 @@
 import numpy as np
 import tensorflow as tf
 
-from export.index_parts import Images
+from export.index_signatures import IndexServable
 from mrnn_tf import schema
-from mrnn_tf.retrieval.index import Index
 
 _RESULTS = 3
 
 
-def show(directory: str, sentence: str, index: Index, images: Images | None) -> None:
-    """Prints which images the servable finds for a sentence, and which sentences for the first."""
-    loaded = tf.saved_model.load(directory)
-    first_sentence = dict(zip(index.owners[::-1].tolist(), reversed(index.captions), strict=True))
-    captions = {image: first_sentence.get(row, b"") for row, image in enumerate(index.ids)}
-
-    found = _best(loaded.signatures[schema.SEARCH_IMAGES](tf.constant([sentence])), schema.IDS)
+def show(servable: IndexServable, sentence: str) -> None:
+    """Prints the images that a sentence finds, and the sentences that the first of them finds."""
+    index = servable.index
     print(f"\nimages for {sentence!r}:")
-    for score, image in found:
-        print(f"{score:9.3f}  {_text(image)}  {_text(captions[image])}")
-    if not found:
+    images = _results(servable.search_images(tf.constant([sentence])), schema.IDS)
+    names = [_text(image_id) for image_id in index.ids]
+    rows = [names.index(image_id) for _, image_id in images]
+    for row, (score, image_id) in zip(rows, images, strict=True):
+        own = np.flatnonzero(index.owners == row)
+        print(f"{score:9.3f}  {image_id}  {_text(index.captions[own[0]]) if len(own) else ''}")
+    if not images:
         print("nothing: the model knows none of its words.")
-
-    features = _features(images, found[0][1]) if images and found else None
-    if features is not None:
-        print(f"\nsentences for {_text(found[0][1])}:")
-        answer = loaded.signatures[schema.SEARCH_SENTENCES](tf.constant(features))
-        for score, image, text in _best(answer, schema.IDS, schema.SENTENCES):
-            print(f"{score:9.3f}  {_text(image)}  {_text(text)}")
+    elif len(index.captions):
+        print(f"\nsentences for {images[0][1]}:")
+        answer = servable.sentences_of(tf.constant(index.images[rows[:1]]))
+        for score, image_id, text in _results(answer, schema.IDS, schema.SENTENCES):
+            print(f"{score:9.3f}  {image_id}  {text}")
     print()
 
 
-def _features(images: Images, wanted: bytes) -> np.ndarray | None:
-    """The features [1, D] of an image; `None` where the dataset does not hold it."""
-    for split in images.info.splits:
-        for ids, features, _ in images.batches(images.shards(split)):
-            if wanted in ids:
-                return features[[ids.index(wanted)]]
-    return None
-
-
-def _best(found: dict[str, tf.Tensor], *names: str) -> list[tuple]:
-    columns = [found[name][0, :_RESULTS].numpy().tolist() for name in (schema.SCORES, *names)]
-    rows = zip(*columns, strict=True)
-    return [row for row in rows if row[0] > np.float32(schema.MISSING_LOG_PROB)]
+def _results(answer: dict[str, tf.Tensor], *names: str) -> list[tuple]:
+    """Scores and texts of the first results of one query."""
+    scores = answer[schema.SCORES][0, :_RESULTS].numpy().tolist()
+    texts = [map(_text, answer[name][0, :_RESULTS].numpy()) for name in names]
+    results = zip(scores, *texts, strict=True)
+    return [row for row in results if row[0] > np.float32(schema.MISSING_LOG_PROB)]
 
 
 def _text(content: bytes) -> str:

@@ -72,6 +72,8 @@ def _import_runner(name: str | None) -> None:
     try:
         if name is not None:
             create_runner(name)
+    except ValueError as error:  # there is no such runner
+        raise UserError(str(error)) from error
     except ImportError as error:
         raise UserError(f"The runner {name} is not installed: {error}") from error
 

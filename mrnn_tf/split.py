@@ -1,15 +1,80 @@
-"""The images of a split, read once: ids, features, captions and, where asked for, pictures."""
+"""The images of a dataset, read once: ids, features, captions and, where asked for, pictures."""
 
 import dataclasses
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+import tensorflow as tf
 from tqdm import tqdm
 
+from mrnn_tf import schema
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
-from mrnn_tf.run import Run
+from mrnn_tf.run import Run, check_encoder
 
 _BATCH_SIZE = 64
+
+
+class FeatureReader:
+    """Reads shards with the features that a run takes: the one reader of images.
+
+    Args:
+        run: Run.
+        data: str. The dataset; features of another encoder are refused.
+        encode: Callable. From encoded images string [B] to features [B, D], where neither the
+            records nor the run's own encoder give them.
+    """
+
+    def __init__(self, run: Run, data: str, encode: Callable[[tf.Tensor], tf.Tensor] | None = None):
+        self.info, self._data, self._encode = records.DatasetInfo.load(data), data, encode
+        if encode is None or run.config.train.finetune_encoder:
+            check_encoder(run.config, data)
+        self._network = run.network
+        has_images = encode is not None or run.config.train.finetune_encoder
+        self._stores = "images" if has_images else "features"
+
+    def shards(self, split: str) -> list[str]:
+        return self.info.shards(self._data, split)
+
+    def batches(
+        self, paths: Sequence[str], rows: np.ndarray | None = None
+    ) -> Iterator[tuple[list[bytes], np.ndarray, list[list[bytes]]]]:
+        """Ids, features [B, D] and captions of the images of some shards, or of some `rows`.
+
+        Refuses by name an image whose features are not finite.
+        """
+        serialized = tf.data.TFRecordDataset(list(paths))
+        if rows is not None:
+            wanted = np.zeros(max(rows, default=-1) + 1, bool)
+            wanted[rows] = True
+            numbered = tf.data.Dataset.zip(serialized, tf.data.Dataset.from_tensor_slices(wanted))
+            serialized = numbered.filter(lambda _, is_wanted: is_wanted).map(lambda one, _: one)
+        dataset = serialized.batch(_BATCH_SIZE).map(self._parse, tf.data.AUTOTUNE)
+        if self._encode is None:
+            dataset = pipeline.with_pixels(dataset, self._network.encoder)
+        with records.naming_corruption(self._data):
+            for batch in dataset.prefetch(2):
+                ids = batch["ids"].numpy().tolist()
+                if self._encode is None:
+                    features = self._network.features(batch).numpy()
+                else:
+                    features = self._encode(batch["images"]).numpy()
+                bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
+                if len(bad):
+                    raise UserError(
+                        f"{self._data} holds NaN or infinity in the features of "
+                        f"{ids[bad[0]].decode(errors='replace')}: prepare it again."
+                    )
+                yield ids, features, batch["captions"].to_list()
+
+    def _parse(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
+        parsed = records.parse(serialized, self.info, [self._stores])
+        of_image = schema.IMAGE_FEATURES if self._stores == "features" else schema.IMAGE_ENCODED
+        return {
+            "ids": parsed[schema.IMAGE_ID],
+            self._stores: parsed[of_image],
+            "captions": parsed[schema.CAPTION_TEXT],
+        }
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,28 +100,18 @@ class Split:
         A fine-tuned encoder computes the features, once. Refuses features of another encoder, and
         by name an image whose features are not finite.
         """
-        source = run.source(data, name)
-        total = source.info.splits[name].images if name in source.info.splits else 0
-        ids, features, captions = [], [], []
-        with records.naming_corruption(data):
-            batches = run.network.images(source, _BATCH_SIZE)
-            for batch in tqdm(
-                batches, name, -(-total // _BATCH_SIZE), unit=" batches", disable=None
-            ):
-                ids += [image_id.decode() for image_id in batch["ids"].numpy()]
-                features.append(run.network.features(batch).numpy())
-                captions += [
-                    tuple(text.decode(errors="replace") for text in some)
-                    for some in batch["captions"].to_list()
-                ]
-                if limit and len(ids) >= limit:
-                    break
-        count = min(limit, len(ids)) if limit else len(ids)
-        features = (
-            np.concatenate(features)[:count] if ids else np.zeros((0, source.info.feature_size))
-        )
-        check_finite(features, ids, f"The split {name!r} of {data}")
-        return cls(source, tuple(ids[:count]), features, tuple(captions[:count]))
+        source, reader = run.source(data, name), FeatureReader(run, data)
+        paths, total = reader.shards(name), reader.info.splits[name].images
+        count = min(limit, total) if limit else total
+        ids, captions = [], []
+        features = [np.zeros((0, run.config.feature_size), np.float32)]
+        batches = reader.batches(paths, np.arange(count) if limit else None)
+        blocks = -(-count // _BATCH_SIZE)
+        for some, values, texts in tqdm(batches, name, blocks, unit=" batches", disable=None):
+            ids += [image_id.decode(errors="replace") for image_id in some]
+            features.append(values)
+            captions += [tuple(t.decode(errors="replace") for t in own) for own in texts]
+        return cls(source, tuple(ids), np.concatenate(features), tuple(captions))
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -68,13 +123,3 @@ class Split:
     def pictures(self, wanted: set[str]) -> dict[str, bytes]:
         """The encoded images with some ids; none where the records hold no images."""
         return pipeline.pictures(self.source, wanted)
-
-
-def check_finite(features: np.ndarray, ids: list[str], place: str) -> None:
-    """Refuses features [I, D] that hold NaN or infinity, naming the first image."""
-    bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
-    if len(bad):
-        raise UserError(
-            f"{place} holds NaN or infinity in the features of {ids[bad[0]]}"
-            f"{f' and {len(bad) - 1} more images' if len(bad) > 1 else ''}: prepare it again."
-        )

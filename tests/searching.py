@@ -49,5 +49,5 @@ def searched(variant="mrnn", sentence_count=17, image_count=13, **fields):
     model = network(variant, **fields)
     scorer = Scorer(model)
     ids, images = random_sentences(sentence_count), features(image_count)
-    read = sentences.read(model, sentences.pad(ids))
+    read = scorer.read(sentences.pad(ids))
     return scorer, read, scorer.project(images), naive(model, ids, images)

@@ -13,7 +13,9 @@ import tensorflow as tf
 import tiny
 
 from export import check, saved_model
-from export.signatures import Settings
+from mrnn_tf.config import BeamSearch
+from mrnn_tf.data import records
+from mrnn_tf.inference import Inference
 from mrnn_tf.retrieval.index import NO_IMAGE, Index
 from mrnn_tf.run import Run, build
 
@@ -137,6 +139,31 @@ def test_a_dataset_that_says_something_else_is_refused(make, tiny_data, tmp_path
     assert not (tmp_path / "index" / "1").exists()
 
 
+def test_an_image_whose_features_are_not_finite_is_refused_by_name(make, tmp_path):
+    data = tiny.write(str(tmp_path / "data"))
+    [path, *_] = records.DatasetInfo.load(data).shards(data, "val")
+    with tf.io.TFRecordWriter(path) as writer:
+        writer.write(records.serialize("bad.jpg", ["a dog"], np.full(12, np.nan)))
+    done = make("--data", data, "--output", tmp_path / "index", *SMALL)
+    assert done.code == 1 and "holds NaN or infinity in the features of bad.jpg" in done.error
+
+
+@pytest.mark.filterwarnings("ignore")  # Beam's own, at its import
+def test_the_program_is_a_function(models, tiny_data, tiny_index, tmp_path):
+    from export.index import IndexOptions, build_index
+
+    options = IndexOptions(
+        model=models / "plain" / "1", data=tiny_data, output=tmp_path / "index",
+        splits=("val",), sample=10, k=5, beam=3, neighbours=4,
+    )  # fmt: skip
+    directory = Path(build_index(options))
+    index, every = load(directory), load(tiny_index)
+    assert directory == tmp_path / "index" / "1" and index.header.images == 12
+    np.testing.assert_array_equal(index.images, every.images[24:])
+    with pytest.raises(ValueError, match=r"`IndexOptions\.k` must be .* at least 1; got 0"):
+        dataclasses.replace(options, k=0)
+
+
 BAD = {
     "model": ("--data DATA", "--model is required", True),
     "data": ("--model MODEL", "--data is required", False),
@@ -187,7 +214,9 @@ def test_a_model_that_cannot_be_searched_is_refused(tiny_job, tiny_data, tmp_pat
     model = dataclasses.replace(run.config.model, variant="vis_in_rnn")
     config = dataclasses.replace(run.config, model=model)
     other = Run(config, run.vocabulary, build(config), 1)
-    saved_model.export(other, None, Settings(beam=1), str(tmp_path / "mrnn" / "1"))
+    saved_model.export_run(
+        other, Inference(other, None, BeamSearch(beam=1)), str(tmp_path / "mrnn" / "1")
+    )
     done = programs.run(
         tmp_path, "export.index", "--model", tmp_path / "mrnn" / "1", "--data", tiny_data,
         "--output", tmp_path / "index",

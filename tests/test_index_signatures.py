@@ -8,13 +8,13 @@ import tensorflow as tf
 
 from export import index_check, saved_model, warmup
 from export.check import same
-from export.index_signatures import IndexServable, IndexSettings, index_signatures
+from export.index_signatures import IndexServable, IndexSettings
 from mrnn_tf import schema
 from mrnn_tf.config import ModelConfig, RunConfig, TrainConfig
 from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.retrieval.index import NO_IMAGE, Entries, Header, Index, Texts
 from mrnn_tf.retrieval.scoring import Scorer
-from mrnn_tf.retrieval.sentences import pad, read
+from mrnn_tf.retrieval.sentences import pad
 from mrnn_tf.run import Run, build
 
 K = 5
@@ -34,7 +34,7 @@ def index(tiny_index, run):
 
 @pytest.fixture(scope="module")
 def functions(run, index):
-    return index_signatures(IndexServable(run, index, SMALL))
+    return IndexServable(run, index, SMALL).signatures()
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_images_are_ranked_by_the_probability_of_the_sentence(functions, run, in
     sentences = ["a red dog", "there is a blue boat zxqv here", "we can all see"]
     scorer = Scorer(run.network.model)
     words = pad(run.vocabulary.ids(sentences).to_list())
-    scores = scorer.matrix(read(run.network.model, words), np.asarray(index.images))
+    scores = scorer.matrix(scorer.read(words), np.asarray(index.images))
     best = np.argsort(-scores, axis=1)[:, :K]
     found = ask(functions, schema.SEARCH_IMAGES, sentences)
     assert found[schema.IDS].tolist() == [[index.ids[i] for i in row] for row in best]
@@ -69,7 +69,7 @@ def test_images_are_ranked_by_the_probability_of_the_sentence(functions, run, in
 
 def test_sentences_are_ranked_by_what_they_owe_to_the_image(functions, run, index, features):
     scorer = Scorer(run.network.model)
-    sentences = read(run.network.model, np.asarray(index.words))
+    sentences = scorer.read(np.asarray(index.words))
     scores = scorer.matrix(sentences, scorer.project(features)).T - index.log_marginals
     found = ask(functions, schema.SEARCH_SENTENCES, features)
     for row in range(len(features)):
@@ -94,7 +94,7 @@ def test_similar_images_are_near_by_refined_features(functions, run, index, feat
         -found[schema.SCORES], np.take_along_axis(distances, best, 1), rtol=1e-4, atol=1e-4
     )
     known = some_entries(index, Scorer(run.network.model).project(features))
-    functions = index_signatures(IndexServable(run, known, SMALL))
+    functions = IndexServable(run, known, SMALL).signatures()
     itself = ask(functions, schema.SIMILAR_IMAGES, features)
     assert itself[schema.IDS][:, 0].tolist() == [b"0", b"1", b"2"]
     np.testing.assert_allclose(itself[schema.SCORES][:, 0], 0.0, atol=1e-6)
@@ -165,7 +165,7 @@ CASES = {"few": (2, 3), "no sentence": (2, 0), "no image": (0, 3), "nothing": (0
 def test_an_index_smaller_than_k(run, index, features, case):
     images, count = CASES[case]
     some = some_entries(index, index.images[:images], [b"one", b"two", b"three"][:count])
-    functions = index_signatures(IndexServable(run, some, SMALL))
+    functions = IndexServable(run, some, SMALL).signatures()
     found = {
         "images": ask(functions, schema.SEARCH_IMAGES, ["a red dog"]),
         "similar": ask(functions, schema.SIMILAR_IMAGES, features[:1]),
@@ -183,10 +183,8 @@ def test_an_index_smaller_than_k(run, index, features, case):
 
 
 def test_a_shortlist_is_enough_where_it_holds_the_best(run, index):
-    short = index_signatures(
-        IndexServable(run, index, dataclasses.replace(SMALL, shortlist=12, k=2))
-    )
-    all_of_it = index_signatures(IndexServable(run, index, dataclasses.replace(SMALL, k=2)))
+    short = IndexServable(run, index, dataclasses.replace(SMALL, shortlist=12, k=2)).signatures()
+    all_of_it = IndexServable(run, index, dataclasses.replace(SMALL, k=2)).signatures()
     for sentence in ("a red dog", "there is a green car here"):
         one, other = (ask(each, schema.SEARCH_IMAGES, [sentence]) for each in (short, all_of_it))
         assert one[schema.IDS].tolist() == other[schema.IDS].tolist()
@@ -201,8 +199,9 @@ def test_tied_weights_are_searched_too(run, index):
     )  # fmt: skip
     tied = Run(config, run.vocabulary, build(config), 1)
     servable = IndexServable(tied, index, SMALL)
-    functions = index_signatures(servable)
-    assert servable.arrays["kernel"] is servable.scorer.kernel
+    functions = servable.signatures()
+    searcher = servable.searcher
+    assert searcher.arrays["kernel"] is searcher.scorer.readout.kernel
     for name, inputs in warmup.calls(servable, 3, functions):
         outputs = {k: v.numpy() for k, v in functions[name](
             **{k: tf.constant(v) for k, v in inputs.items()}).items()}  # fmt: skip
@@ -242,9 +241,7 @@ def test_a_hundred_thousand_images_of_512(run, tmp_path):
     assert isinstance(opened.images, np.memmap) and opened.ids[77_777] == b"077777.jpg"
     servable = IndexServable(wide, opened, SMALL)
     directory = str(tmp_path / "mrnn_index" / "1")
-    saved_model.write(
-        servable, index_signatures(servable), wide, {}, index_check.expected, directory
-    )
+    saved_model.write(servable, wide, {}, index_check.expected, directory)
     loaded = tf.saved_model.load(directory)
     found = loaded.signatures[schema.SIMILAR_IMAGES](features=tf.constant(features))
     assert found[schema.IDS][0, 0].numpy() == b"077777.jpg"

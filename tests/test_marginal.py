@@ -3,29 +3,34 @@ import pytest
 import searching
 
 from mrnn_tf.retrieval import marginal
-from mrnn_tf.retrieval.expansion import expand
 
 
 @pytest.fixture(scope="module")
 def searched():
     scorer, read, images, expected = searching.searched(sentence_count=12, image_count=60)
-    return scorer, read, expand(scorer, read, images.mean(axis=0)), images, expected
+    return scorer, read, scorer.expand(read, images.mean(axis=0)), images, expected
 
 
 def test_the_marginal_is_the_mean_probability_over_the_sample(searched):
-    scorer, read, expansion, images, expected = searched
-    found = marginal.log_marginals(scorer, read, expansion, images)
+    scorer, _, expansion, images, expected = searched
+    found = marginal.log_marginals(scorer, expansion, images)
     np.testing.assert_allclose(found, np.log(np.exp(expected).mean(axis=1)), atol=1e-4)
     assert found.dtype == np.float64
     with pytest.raises(ValueError, match="`sample` must hold an image"):
-        marginal.log_marginals(scorer, read, expansion, images[:0])
+        marginal.log_marginals(scorer, expansion, images[:0])
+    bad = images.copy()
+    bad[5, 1] = np.nan
+    with pytest.raises(ValueError, match=r"`sample` must hold .* no NaN"):
+        marginal.log_marginals(scorer, expansion, bad)
 
 
-def test_the_likeliest_images_make_most_of_it(searched):
+def test_the_likeliest_images_make_most_of_it(searched, monkeypatch):
     scorer, read, expansion, images, expected = searched
-    scorer.rows = 0
-    found = marginal.log_marginals(scorer, read, expansion, images, likeliest=30)
-    assert scorer.rows == 30 * np.count_nonzero(read.words)
+    scored = []
+    pairs = scorer.pairs
+    monkeypatch.setattr(scorer, "pairs", lambda *given: scored.append(given[1]) or pairs(*given))
+    found = marginal.log_marginals(scorer, expansion, images, likeliest=30)
+    assert [len(rows) for rows in scored] == [30 * len(read.words)]
     whole = np.log(np.exp(expected).mean(axis=1))
     assert (found <= whole + 1e-4).all()  # what is left out is taken for nothing
     assert np.median(whole - found) < 0.2

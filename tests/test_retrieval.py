@@ -1,5 +1,6 @@
 """Ranks of a whole split, against those of the full matrix."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -9,12 +10,14 @@ import tensorflow as tf
 import tiny
 
 from mrnn_tf.metrics import ranking
-from mrnn_tf.retrieval import marginal, sentences
+from mrnn_tf.retrieval import marginal
 from mrnn_tf.retrieval.scoring import Scorer
-from mrnn_tf.run import Run
-from trainer import pool, retrieval
+from mrnn_tf.run import Run, build
+from mrnn_tf.split import Split
+from trainer.evaluation import retrieval
+from trainer.evaluation.retrieval import Pool, RetrievalSettings, rank_split
 
-SETTINGS = retrieval.Settings(sample=11, seed=3)
+SETTINGS = RetrievalSettings(sample=11, sample_seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -23,20 +26,27 @@ def run(tiny_job):
 
 
 @pytest.fixture(scope="module")
-def evaluated(run, tiny_data, tmp_path_factory):
-    work = str(tmp_path_factory.mktemp("ranks") / "work")
-    found = retrieval.evaluate(run, run.source(tiny_data, "val"), tiny_data, SETTINGS, work)
-    assert not tf.io.gfile.exists(work)
-    return found
+def splits(run, tiny_data):
+    return Split.read(run, tiny_data, "val"), Split.read(run, tiny_data, "train").features
 
 
 @pytest.fixture(scope="module")
-def full(run, tiny_data):
+def evaluated(run, splits, tmp_path_factory):
+    work = str(tmp_path_factory.mktemp("ranks") / "work")
+    ranking = rank_split(run, *splits, SETTINGS, work)
+    assert not tf.io.gfile.exists(work)
+    return ranking
+
+
+@pytest.fixture(scope="module")
+def full(run, splits):
     """The pool, all of its log P(s|I), and those by the sampled images."""
     scorer = Scorer(run.network.model)
-    everything = pool.load(run, scorer, run.source(tiny_data, "val"))
-    sample = pool.sampled_images(run, scorer, tiny_data, SETTINGS.sample, SETTINGS.seed)
-    read = sentences.read(run.network.model, everything.words)
+    split, training = splits
+    everything = Pool.of(run, scorer, split)
+    rows = marginal.sample_rows(len(training), SETTINGS.sample, SETTINGS.sample_seed)
+    sample = scorer.project(training[rows])
+    read = scorer.read(everything.words)
     return everything, scorer.matrix(read, everything.images), scorer.matrix(read, sample), sample
 
 
@@ -50,21 +60,21 @@ def test_images_are_ranked_as_by_the_full_matrix(evaluated, full):
     everything, scores, _, _ = full
     own = scores[np.arange(len(scores)), everything.owner]
     ranks = 1 + (scores > own[:, None] + 1e-4).sum(axis=1)
-    assert evaluated[0].scores["text to image"] == ranking.summary(ranks)
+    assert evaluated.figures["text to image"] == ranking.summary(ranks)
     curve = ranking.match_curve(ranks[:, None], [scores.shape[1]] * len(ranks))
-    assert evaluated[0].curves["text to image"] == curve
+    assert evaluated.curves["text to image"] == curve
 
 
 def test_sentences_are_ranked_as_by_the_full_matrix_with_every_normaliser(run, evaluated, full):
     everything, scores, sampled, sample = full
-    read = sentences.read(run.network.model, everything.words)
-    at_mean = Scorer(run.network.model).matrix(read, sample.mean(axis=0)[None])
+    scorer = Scorer(run.network.model)
+    at_mean = scorer.matrix(scorer.read(everything.words), sample.mean(axis=0)[None])
     expected = {
         "sample": marginal.log_mean_exp(sampled),
         "mean": at_mean[:, 0],
         "none": np.zeros(len(scores)),
     }
-    found = evaluated[0].scores
+    found = evaluated.figures
     assert list(found)[1] == "image to text, sample" and len(found) == 4
     for name, norm in expected.items():
         ranks = first_ranks(scores - norm[:, None], everything.owner)
@@ -78,51 +88,65 @@ def test_matches_are_found_among_the_sentences_of_the_nearest_images(evaluated, 
     ranks = [1 + (normalised[:, i] > normalised[everything.owner == i, i][:, None] + 1e-4).sum(1)
              for i in range(12)]  # fmt: skip
     curve = ranking.match_curve(ranks, [36] * 12)  # all images are near where there are twelve
-    np.testing.assert_allclose(evaluated[0].curves["image to text"], curve, atol=1e-9)
+    np.testing.assert_allclose(evaluated.curves["image to text"], curve, atol=1e-9)
 
 
 def test_few_softmax_rows_are_needed(evaluated):
-    assert 0 < evaluated[0].rows < 0.75
+    assert 0 < evaluated.softmax_share < 0.75
 
 
 def test_some_searches_are_shown(evaluated, full):
-    searches = evaluated[1]
-    assert len(searches.images) == 6 and len(searches.sentences) >= 2
-    query, found = searches.images[0]
+    searches = evaluated.searches
+    assert len(searches["text to image"]) == 6 and len(searches["image to text"]) >= 2
+    query, found = searches["text to image"][0]
     assert query == full[0].texts[0] and len(found) == 3
     assert found == sorted(found, key=lambda item: -item[1])
 
 
-def test_a_stopped_evaluation_goes_on(run, tiny_data, tmp_path, monkeypatch, evaluated):
+def test_a_stopped_evaluation_goes_on(run, splits, tmp_path, monkeypatch, evaluated):
     monkeypatch.setattr(retrieval, "_BLOCK", 9)
-    work = str(tmp_path / "work")
-    arguments = (run, run.source(tiny_data, "val"), tiny_data, SETTINGS, work)
+    arguments = (run, *splits, SETTINGS, str(tmp_path / "work"))
     calls = []
-    real = retrieval.exact.at_least
+    real = Scorer.at_least
 
-    def stops(*given):
+    def stops(self, *given):
         calls.append(given)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return real(*given)
+        return real.__get__(self, Scorer)(*given)
 
-    monkeypatch.setattr(retrieval.exact, "at_least", stops)
+    monkeypatch.setattr(Scorer, "at_least", stops)
     with pytest.raises(KeyboardInterrupt):
-        retrieval.evaluate(*arguments)
+        rank_split(*arguments)
     matrices = []
     monkeypatch.setattr(Scorer, "matrix", lambda *given: matrices.append(given))
     monkeypatch.setattr(retrieval.marginal, "log_marginals", lambda *given: matrices.append(given))
-    again, _ = retrieval.evaluate(*arguments)
-    assert again.scores == evaluated[0].scores
+    again = rank_split(*arguments)
+    assert again.figures == evaluated.figures
     assert len(calls) == 5 and not matrices  # two blocks were saved, and all of the first pass
 
 
-def test_a_null_image_is_a_normaliser_where_one_was_learned(run, tiny_data, tmp_path):
-    settings = retrieval.Settings(normaliser="null", sample=3)
-    with pytest.raises(ValueError, match="--normaliser null: the run was trained without"):
-        retrieval.evaluate(
-            run, run.source(tiny_data, "val"), tiny_data, settings, str(tmp_path / "work")
-        )
+def test_nan_anywhere_is_refused_and_not_ranked(run, splits, tmp_path):
+    """One NaN makes every comparison false: it would report a recall of 100 %."""
+    split, training = splits
+    work = str(tmp_path / "work")
+    bad = np.array(training)
+    bad[marginal.sample_rows(len(bad), 5, 0)[2], 3] = np.nan
+    few = RetrievalSettings(sample=5)
+    with pytest.raises(ValueError, match="`training_features` must be finite"):
+        rank_split(run, split, bad, few, work)
+    for value in (np.nan, 0.0):
+        features = np.array(split.features)
+        features[4] = value
+        bad_split = dataclasses.replace(split, features=features)
+        with pytest.raises(ValueError, match=rf"The features of {split.ids[4]} are zero or not"):
+            rank_split(run, bad_split, training, few, work)
+    broken = Run(run.config, run.vocabulary, build(run.config), 1)
+    broken.network.model.embedding_1.embeddings.assign(
+        broken.network.model.embedding_1.embeddings * np.nan
+    )
+    with pytest.raises(ValueError, match="is not finite"):
+        rank_split(broken, split, training, few, work)
 
 
 def evaluate(folder, job_dir, data, *arguments):

@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 import searching
+import tensorflow as tf
 
 from mrnn_tf import schema
 from mrnn_tf.retrieval import marginal, sentences
-from mrnn_tf.retrieval.expansion import expand
-from mrnn_tf.retrieval.search import SentenceTable, search_images, search_sentences, shortlist_size
+from mrnn_tf.retrieval.search import Searcher, SentenceTable, shortlist_size
 
 K = 5
 
@@ -13,15 +13,26 @@ K = 5
 @pytest.fixture(scope="module")
 def pool():
     scorer, read, images, expected = searching.searched(sentence_count=60, image_count=50)
-    return scorer, read, images, expected, images.mean(axis=0)
+    return scorer, read.words.numpy(), images, expected
 
 
 @pytest.fixture(scope="module")
 def table(pool):
-    scorer, read, images, _, mean = pool
-    expansion = expand(scorer, read, mean)
-    marginals = marginal.log_marginals(scorer, read, expansion, images[:7])
-    return SentenceTable(read.words, expansion.vectors, expansion.log_probs.sum(1), marginals)
+    scorer, words, images, _ = pool
+    expansion = scorer.expand(scorer.read(words), images.mean(axis=0))
+    marginals = marginal.log_marginals(scorer, expansion, images[:7])
+    at_mean = expansion.log_probs.numpy().sum(axis=1)
+    return SentenceTable(words, expansion.vectors.numpy(), at_mean, marginals)
+
+
+@pytest.fixture(scope="module")
+def searcher(pool, table):
+    scorer, _, images, _ = pool
+    return Searcher(scorer, images.mean(axis=0), images, table)
+
+
+def numpy(hits):
+    return hits.rows.numpy(), hits.scores.numpy()
 
 
 def best(scores):
@@ -29,67 +40,105 @@ def best(scores):
 
 
 @pytest.mark.parametrize("shortlist", [None, 50])
-def test_images_are_those_of_the_highest_scores(pool, shortlist):
-    scorer, read, images, expected, mean = pool
-    found = search_images(scorer, read.words, images, mean, K, shortlist)
-    asked = (read.words > schema.UNKNOWN_ID).any(axis=1)
-    rows, scores = best(expected[asked])
-    np.testing.assert_array_equal(found.rows[asked], rows)
-    np.testing.assert_allclose(found.scores[asked], scores, atol=1e-4)
+def test_images_are_those_of_the_highest_scores(pool, searcher, shortlist):
+    _, words, _, expected = pool
+    rows, scores = numpy(searcher.search_images(words, K, shortlist))
+    asked = (words > schema.UNKNOWN_ID).any(axis=1)
+    expected_rows, expected_scores = best(expected[asked])
+    np.testing.assert_array_equal(rows[asked], expected_rows)
+    np.testing.assert_allclose(scores[asked], expected_scores, atol=1e-4)
 
 
 @pytest.mark.parametrize("shortlist", [None, 60])
-def test_sentences_are_those_of_the_highest_normalised_scores(pool, table, shortlist):
-    scorer, _, images, expected, mean = pool
-    found = search_sentences(scorer, table, images, mean, K, shortlist)
-    rows, scores = best((expected - table.marginals[:, np.newaxis]).T)
-    np.testing.assert_allclose(found.scores, scores, atol=1e-4)
-    assert (found.rows == rows).mean() > 0.95  # the rest are equal sentences
+def test_sentences_are_those_of_the_highest_normalised_scores(pool, table, searcher, shortlist):
+    _, _, images, expected = pool
+    rows, scores = numpy(searcher.search_sentences(images, K, shortlist))
+    expected_rows, expected_scores = best((expected - table.marginals[:, np.newaxis]).T)
+    np.testing.assert_allclose(scores, expected_scores, atol=1e-4)
+    assert (rows == expected_rows).mean() > 0.95  # the rest are equal sentences
 
 
-def test_a_short_list_gives_exact_scores_of_what_it_holds(pool):
-    scorer, read, images, expected, mean = pool
-    found = search_images(scorer, read.words[:20], images, mean, K, 8)
-    own = np.take_along_axis(expected[:20], found.rows, axis=1)
-    np.testing.assert_allclose(found.scores, own, atol=1e-4)
-    assert (np.diff(found.scores, axis=1) <= 0).all()
+def test_a_short_list_gives_exact_scores_of_what_it_holds(pool, searcher):
+    _, words, _, expected = pool
+    rows, scores = numpy(searcher.search_images(words[:20], K, 8))
+    own = np.take_along_axis(expected[:20], rows, axis=1)
+    np.testing.assert_allclose(scores, own, atol=1e-4)
+    assert (np.diff(scores, axis=1) <= 0).all()
 
 
-def test_of_a_shortlist_the_best_are_found_with_fewer_softmax_rows(pool):
-    scorer, read, images, expected, mean = pool
-    asked = (read.words > schema.UNKNOWN_ID).any(axis=1)
-    near = expand(scorer, read, mean).vectors @ (images - mean).T
+def test_of_a_shortlist_the_best_are_found_with_fewer_softmax_rows(pool, table, searcher):
+    _, words, images, expected = pool
+    asked = (words > schema.UNKNOWN_ID).any(axis=1)
+    near = table.vectors @ (images - images.mean(axis=0)).T
     listed = np.argsort(-near, axis=1)[:, :30]
     rest = np.ones(expected.shape, bool)
     np.put_along_axis(rest, listed, False, axis=1)
-    rows, scores = best(np.where(rest, -np.inf, expected)[asked])
-    scorer.rows = 0
-    found = search_images(scorer, read.words[asked], images, mean, K, 30)
-    np.testing.assert_array_equal(found.rows, rows)
-    np.testing.assert_allclose(found.scores, scores, atol=1e-4)
-    assert scorer.rows < 30 * np.count_nonzero(read.words[asked])
+    expected_rows, expected_scores = best(np.where(rest, -np.inf, expected)[asked])
+    hits = searcher.search_images(words[asked], K, 30)
+    np.testing.assert_array_equal(hits.rows, expected_rows)
+    np.testing.assert_allclose(hits.scores, expected_scores, atol=1e-4)
+    assert hits.softmax_rows < 30 * np.count_nonzero(words[asked])
+
+
+def test_a_traced_search_is_the_same_search(pool, searcher):
+    """Inside another function, as in a servable, and with any number of queries."""
+    _, words, images, _ = pool
+    for method, queries in ((searcher.search_images, words), (searcher.search_sentences, images)):
+        spec = tf.TensorSpec([None, None], queries.dtype)
+        traced = tf.function(lambda some, method=method: method(some, K), input_signature=[spec])
+        whole = method(queries, K)
+        for count in (0, 1, 20):
+            hits = traced(queries[:count])
+            np.testing.assert_array_equal(hits.rows, whole.rows[:count])
+            np.testing.assert_allclose(hits.scores, whole.scores[:count], rtol=1e-5)
 
 
 def test_a_shortlist_grows_with_the_items():
     assert [shortlist_size(count) for count in (0, 1_000, 10_000, 100_000)] == [200, 200, 400, 1265]
 
 
-def test_a_query_without_a_known_word_finds_nothing(pool):
-    scorer, _, images, _, mean = pool
+def test_a_query_without_a_known_word_finds_nothing(searcher):
     words = sentences.pad([[], [schema.UNKNOWN_ID, schema.UNKNOWN_ID], [schema.UNKNOWN_ID, 7]])
-    found = search_images(scorer, words, images, mean, K)
-    assert (found.rows[:2] == -1).all() and (found.scores[:2] == -np.inf).all()
-    assert (found.rows[2] >= 0).all()
+    rows, scores = numpy(searcher.search_images(words, K))
+    assert (rows[:2] == -1).all() and (scores[:2] == -np.inf).all()
+    assert (rows[2] >= 0).all()
+
+
+@pytest.mark.parametrize("shortlist", [None, 10])
+def test_a_query_that_is_not_finite_finds_nothing_and_harms_no_other(pool, searcher, shortlist):
+    images = pool[2][:3].copy()
+    images[1, 2] = np.nan
+    rows, scores = numpy(searcher.search_sentences(images, K, shortlist))
+    assert (rows[1] == -1).all() and (scores[1] == -np.inf).all()
+    alone = searcher.search_sentences(images[::2], K, shortlist)
+    np.testing.assert_array_equal(rows[::2], alone.rows)
+
+
+@pytest.mark.parametrize("name", ["mean", "images", "vectors", "at_mean", "marginals", "kernel"])
+def test_nan_in_what_is_searched_is_refused(pool, table, name, monkeypatch):
+    scorer, _, images, _ = pool
+    given = {"mean": images.mean(axis=0), "images": images, **table._asdict()}
+    if name == "kernel":
+        scorer = searching.Scorer(searching.network())
+        scorer.readout.kernel[0, 0].assign(np.nan)
+    else:
+        given[name] = given[name].copy()
+        given[name].flat[-1] = np.nan
+    mean, images = given.pop("mean"), given.pop("images")
+    with pytest.raises(ValueError, match=f"`{name}` must be finite"):
+        Searcher(scorer, mean, images, SentenceTable(**given))
 
 
 @pytest.mark.parametrize("shortlist", [None, 10])
 def test_where_there_are_fewer_than_k_the_rest_is_missing(pool, table, shortlist):
-    scorer, read, images, _, mean = pool
-    found = search_images(scorer, read.words[:2], images[:3], mean, K, shortlist)
-    assert sorted(found.rows[0]) == [-1, -1, 0, 1, 2]
-    assert (found.scores[:, 3:] == -np.inf).all()
-    few = SentenceTable(*(each[:2] for each in table))
-    found = search_sentences(scorer, few, images[:1], mean, K, shortlist)
-    assert sorted(found.rows[0]) == [-1, -1, -1, 0, 1]
-    nothing = search_images(scorer, read.words[:2], images[:0], mean, K, shortlist)
-    assert (nothing.rows == -1).all()
+    scorer, words, images, _ = pool
+    few = SentenceTable(*(part[:2] for part in table))
+    searcher = Searcher(scorer, images.mean(axis=0), images[:3], few)
+    rows, scores = numpy(searcher.search_images(words[:2], K, shortlist))
+    assert sorted(rows[0]) == [-1, -1, 0, 1, 2]
+    assert (scores[:, 3:] == -np.inf).all()
+    rows, _ = numpy(searcher.search_sentences(images[:1], K, shortlist))
+    assert sorted(rows[0]) == [-1, -1, -1, 0, 1]
+    nothing = Searcher(scorer, images[0], images[:0], SentenceTable(*(part[:0] for part in table)))
+    assert (nothing.search_images(words[:2], K, shortlist).rows.numpy() == -1).all()
+    assert (nothing.search_sentences(images[:2], K, shortlist).rows.numpy() == -1).all()

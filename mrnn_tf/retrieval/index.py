@@ -10,6 +10,7 @@ import dataclasses
 import io
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
 
 import numpy as np
 import tensorflow as tf
@@ -27,7 +28,7 @@ class Texts(Sequence[bytes]):
     """Byte strings as two arrays."""
 
     content: np.ndarray  # uint8 [bytes], one text after the other
-    ends: np.ndarray  # int64 [N], where each of them ends
+    ends: np.ndarray  # int64 [N], where the texts end
 
     @classmethod
     def of(cls, texts: Sequence[bytes]) -> "Texts":
@@ -37,9 +38,9 @@ class Texts(Sequence[bytes]):
     def __len__(self) -> int:
         return len(self.ends)
 
-    def __getitem__(self, place: int) -> bytes:
-        begin = self.ends[place - 1] if place % len(self) else 0
-        return self.content[begin : self.ends[place]].tobytes()
+    def __getitem__(self, row: int) -> bytes:
+        begin = self.ends[row - 1] if row % len(self) else 0
+        return self.content[begin : self.ends[row]].tobytes()
 
     def __iter__(self) -> Iterator[bytes]:
         content, begin = self.content.tobytes(), 0
@@ -50,85 +51,65 @@ class Texts(Sequence[bytes]):
 
 @dataclasses.dataclass(frozen=True)
 class Entries:
-    """Images and sentences, ready to be searched.
+    """Images and sentences, ready to be searched."""
 
-    Attributes:
-        ids: Texts, of the images.
-        images: float32 [I, M], a = V_I I.
-        captions: Texts, the raw sentences.
-        words: int32 [S, T], their ids with the end sign, padded with `schema.PAD_ID`.
-        vectors: float32 [S, M], v_s of the expansion around the mean image.
-        mean_log_probs: float32 [S], log P(s|mean image).
-        log_marginals: float64 [S], log P(s).
-        owners: int32 [S], the row of the image that a sentence describes, or `NO_IMAGE`.
-    """
-
-    ids: Texts
-    images: np.ndarray
-    captions: Texts
-    words: np.ndarray
-    vectors: np.ndarray
-    mean_log_probs: np.ndarray
-    log_marginals: np.ndarray
-    owners: np.ndarray
+    ids: Texts  # of the images
+    images: np.ndarray  # float32 [I, M], a = V_I I
+    captions: Texts  # the raw sentences
+    words: np.ndarray  # int32 [S, T], their ids with the end token, padded with `schema.PAD_ID`
+    vectors: np.ndarray  # float32 [S, M], v_s of the expansion around the mean image
+    mean_log_probs: np.ndarray  # float32 [S], log P(s|mean image)
+    log_marginals: np.ndarray  # float64 [S], log P(s)
+    owners: np.ndarray  # int32 [S], the row of the image that a sentence describes, or `NO_IMAGE`
 
     @classmethod
     def join(cls, parts: Sequence["Entries"]) -> "Entries":
         """The entries of some parts, one after the other."""
-        longest = max(part.words.shape[1] for part in parts)
-        first_image = np.cumsum([0, *(len(part.images) for part in parts)])
-        found = {
-            "words": [
-                np.pad(part.words, [(0, 0), (0, longest - part.words.shape[1])],
-                       constant_values=schema.PAD_ID)
-                for part in parts
-            ],
-            "owners": [
-                np.where(part.owners == NO_IMAGE, NO_IMAGE, part.owners + first).astype(np.int32)
-                for part, first in zip(parts, first_image[:-1], strict=True)
-            ],
-        }  # fmt: skip
-        for name in ("ids", "captions"):
-            texts = [getattr(part, name) for part in parts]
-            sizes = np.cumsum([0, *(len(each.content) for each in texts)])
-            ends = [each.ends + before for each, before in zip(texts, sizes[:-1], strict=True)]
-            content = np.concatenate([each.content for each in texts])
-            found[name] = Texts(content, np.concatenate(ends))
-        for name in ("images", "vectors", "mean_log_probs", "log_marginals"):
-            found[name] = [getattr(part, name) for part in parts]
+        names = [field.name for field in dataclasses.fields(cls)]
+        columns = {name: [getattr(part, name) for part in parts] for name in names}
+        longest = max(words.shape[1] for words in columns["words"])
+        columns["words"] = [
+            np.pad(words, [(0, 0), (0, longest - words.shape[1])], constant_values=schema.PAD_ID)
+            for words in columns["words"]
+        ]
+        first_image = np.cumsum([0, *map(len, columns["images"])], dtype=np.int32)
+        columns["owners"] = [
+            np.where(owners == NO_IMAGE, NO_IMAGE, owners + first)
+            for owners, first in zip(columns["owners"], first_image[:-1], strict=True)
+        ]
         return cls(
-            **{k: v if isinstance(v, Texts) else np.concatenate(v) for k, v in found.items()}
+            **{
+                name: Texts.of([text for texts in values for text in texts])
+                if isinstance(values[0], Texts)
+                else np.concatenate(values)
+                for name, values in columns.items()
+            }
         )
 
     def without(self, ids: Iterable[bytes]) -> "Entries":
         """The entries that are left without some images and their sentences."""
         gone = set(ids)
-        kept = np.array([each not in gone for each in self.ids], bool)
-        place = np.append(np.cumsum(kept, dtype=np.int32) - 1, np.int32(NO_IMAGE))
+        kept = np.array([image_id not in gone for image_id in self.ids], bool)
+        new_rows = np.append(np.cumsum(kept, dtype=np.int32) - 1, np.int32(NO_IMAGE))
         stays = np.append(kept, True)[self.owners]  # the last one is that of no image
-        return Entries(
-            ids=Texts.of([each for each, stay in zip(self.ids, kept, strict=True) if stay]),
-            images=self.images[kept],
-            captions=Texts.of(
-                [each for each, stay in zip(self.captions, stays, strict=True) if stay]
-            ),
-            words=self.words[stays],
-            vectors=self.vectors[stays],
-            mean_log_probs=self.mean_log_probs[stays],
-            log_marginals=self.log_marginals[stays],
-            owners=place[self.owners[stays]],
-        )
+        entries = {}
+        for field in dataclasses.fields(Entries):
+            value = getattr(self, field.name)
+            mask = kept if field.name in ("ids", "images") else stays
+            is_text = isinstance(value, Texts)
+            entries[field.name] = Texts.of([*compress(value, mask)]) if is_text else value[mask]
+        return Entries(**entries | {"owners": new_rows[self.owners[stays]]})
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array by the name of its file."""
-        found = {}
-        for each in dataclasses.fields(self):
-            value = getattr(self, each.name)
+        arrays = {}
+        for field in dataclasses.fields(self):
+            value = getattr(self, field.name)
             if isinstance(value, Texts):
-                found |= {f"{each.name}.content": value.content, f"{each.name}.ends": value.ends}
+                arrays |= {f"{field.name}.{part}": array for part, array in vars(value).items()}
             elif isinstance(value, np.ndarray):
-                found[each.name] = value
-        return found
+                arrays[field.name] = value
+        return arrays
 
     @classmethod
     def from_arrays(cls, arrays: dict[str, np.ndarray], **more) -> "Entries":
@@ -143,50 +124,33 @@ class Entries:
 
 @dataclasses.dataclass(frozen=True)
 class Header:
-    """What an index was made by, and how much it holds.
+    """What an index was made by, and how much it holds."""
 
-    Attributes:
-        model: str. The fingerprint of the model.
-        vocabulary: str. The fingerprint of its vocabulary.
-        encoder: str. The identity of the encoder whose features it takes.
-        seed: int, split: str. How the images of P(s) were sampled.
-        likeliest: int. How many of them a sentence was scored by.
-        images: int, sentences: int, longest: int, size: int, sample: int. I, S, T, M and the
-            number of sampled images.
-        tool_version: str.
-    """
-
-    model: str
-    vocabulary: str
-    encoder: str
-    seed: int
-    split: str
-    likeliest: int
-    images: int
-    sentences: int
-    longest: int
-    size: int
-    sample: int
+    model: str  # the fingerprint of the model
+    vocabulary: str  # the fingerprint of its vocabulary
+    encoder: str  # the identity of the encoder whose features it takes
+    seed: int  # of the sampled images of P(s)
+    split: str  # which they were sampled from
+    likeliest: int  # how many of them a sentence was scored by
+    images: int  # I
+    sentences: int  # S
+    longest: int  # T
+    size: int  # M
+    sample: int  # the number of sampled images
     tool_version: str
 
 
 @dataclasses.dataclass(frozen=True)
 class Index(Entries):
-    """Entries, and what they were made with.
+    """Entries, and what they were made with."""
 
-    Attributes:
-        mean: float32 [M], the mean image, around which sentences are expanded.
-        sample: float32 [n, M], the sampled training images of P(s).
-        header: Header.
-    """
-
-    mean: np.ndarray
-    sample: np.ndarray
+    mean: np.ndarray  # float32 [M], the mean image, around which sentences are expanded
+    sample: np.ndarray  # float32 [n, M], the sampled training images of P(s)
     header: Header
 
     @property
     def table(self) -> SentenceTable:
-        """The sentences as `search_sentences` takes them."""
+        """The sentences as `Searcher` takes them."""
         return SentenceTable(self.words, self.vectors, self.mean_log_probs, self.log_marginals)
 
     def save(self, folder: str) -> None:
@@ -219,10 +183,10 @@ class Index(Entries):
             if name.endswith(".content"):
                 ends = arrays[name.replace("content", "ends")]
                 shape = (int(ends[-1]) if len(ends) else 0,)
-            found = arrays[name]
-            if (found.dtype, found.shape) != (dtype, shape):
+            array = arrays[name]
+            if (array.dtype, array.shape) != (dtype, shape):
                 raise UserError(
-                    f"{folder}/{name}.npy holds {found.dtype} {list(found.shape)}, but the index "
+                    f"{folder}/{name}.npy holds {array.dtype} {list(array.shape)}, but the index "
                     f"has {np.dtype(dtype)} {list(shape)} by its header: it is damaged."
                 )
         return cls.from_arrays(arrays, header=header)

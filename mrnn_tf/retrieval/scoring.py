@@ -1,8 +1,12 @@
-"""log P(s|I) of pairs and of whole matrices, with a bounded memory.
+"""log P(s|I) of pairs of sentences and images: of all of them, or only of those that can matter.
 
 The image enters at the multimodal layer only, so a sentence is read once for all images and an
 image is projected once for all words: what remains for every word and image is one row of the
-softmax. Sentences that begin alike share these rows.
+softmax. log P(s|I) is a sum over words whose h are known before an image is touched, so the words
+may be summed in any order, and a pair is dropped as soon as an upper bound misses its threshold.
+
+The methods take NumPy arrays or tensors and are traced into the servable of an index, but for
+`project` and `matrix`.
 """
 
 import numpy as np
@@ -10,11 +14,18 @@ import tensorflow as tf
 
 from mrnn_tf import schema
 from mrnn_tf.errors import UserError
-from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.model.mrnn import MRNN
-from mrnn_tf.retrieval.sentences import Sentences, check_searchable
+from mrnn_tf.retrieval import expansion as expansions
+from mrnn_tf.retrieval import sentences as reading
+from mrnn_tf.retrieval import softmax
+from mrnn_tf.retrieval.expansion import Expansion
+from mrnn_tf.retrieval.sentences import EncodedSentences
 
-ROWS = 2048  # softmax rows at once; they stay in the processor's cache
+ROUNDING = 1e-3  # between two ways to one score: a bound that misses by less still counts
+_FLOATS = tf.TensorSpec([None, None])
+_INTS, _IDS = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, None], tf.int32)
+_SENTENCES = EncodedSentences(tf.TensorSpec([None, None, None]), _IDS)
+_EXPANSION = Expansion(*_SENTENCES, tf.TensorSpec([None, None, None]), _FLOATS, _FLOATS, _FLOATS)
 
 
 class Scorer:
@@ -22,18 +33,20 @@ class Scorer:
 
     Args:
         model: MRNN.
+
+    Attributes:
+        readout: softmax.Readout.
+        arrays: dict of the variables that are not the model's own: the kernel where it is computed.
     """
 
     def __init__(self, model: MRNN):
-        check_searchable(model)
+        reading.check_searchable(model)
         self.model = model
-        self.kernel, self.bias = model.readout()
-        self.rows = 0  # softmax rows computed so far
-        floats, ints = tf.TensorSpec([None, None]), tf.TensorSpec([None], tf.int32)
-        self._next_words = tf.function(self.next_words, input_signature=[floats, floats, ints])
-        self._prefixes = tf.function(
-            self._score_prefixes, input_signature=[floats, floats, ints, ints]
-        )
+        kernel, bias = model.readout()
+        self.arrays = {}
+        if not isinstance(kernel, tf.Variable):  # from tied weights
+            kernel = self.arrays["kernel"] = tf.Variable(kernel, trainable=False)
+        self.readout = softmax.Readout(kernel, bias)
 
     def project(self, features: np.ndarray, batch_size: int = 1024) -> np.ndarray:
         """a = V_I I [I, M] of images [I, D]."""
@@ -48,98 +61,141 @@ class Scorer:
         ]
         return np.concatenate([np.zeros((0, self.model.multimodal_size), np.float32), *parts])
 
-    def logits(self, h: tf.Tensor, a: tf.Tensor) -> tf.Tensor:
-        """The logits [R, V] of m = g2(h + a), Eq. 3, for rows h and a [R, M]."""
-        return tf.nn.bias_add(tf.matmul(scaled_tanh(h + a), self.kernel), self.bias)
+    @tf.function(input_signature=[_IDS])
+    def read(self, words: tf.Tensor) -> EncodedSentences:
+        """Reads sentences int [S, T], as `sentences.pad` makes them."""
+        return reading.read(self.model, words)
 
-    def next_words(self, h: tf.Tensor, a: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
-        """log P [R] of words [R] after what h [R, M] read, by the images a [R, M]."""
-        logits = self.logits(h, a)
-        chosen = tf.gather(logits, words, batch_dims=1)
-        return chosen - tf.reduce_logsumexp(logits, axis=-1)
+    @tf.function(input_signature=[_SENTENCES, tf.TensorSpec([None])])
+    def expand(self, sentences: EncodedSentences, mean: tf.Tensor) -> Expansion:
+        """Expands sentences at the mean image [M]."""
+        return expansions.expand(self.readout, sentences, mean)
 
-    def words(self, h: np.ndarray, a: np.ndarray, words: np.ndarray) -> np.ndarray:
-        """`next_words` of any number of rows."""
-        parts = [np.zeros(0, np.float32)]
-        for first in range(0, len(words), ROWS):
-            some = slice(first, first + ROWS)
-            parts.append(self._next_words(h[some], a[some], words[some]).numpy())
-        self.rows += len(words)
-        return np.concatenate(parts)
-
+    @tf.function(input_signature=[_SENTENCES, _INTS, _FLOATS, _INTS])
     def pairs(
-        self, sentences: Sentences, rows: np.ndarray, images: np.ndarray, columns: np.ndarray
-    ) -> np.ndarray:
-        """log P [P] of sentence `rows[p]` by image `columns[p]` of images a [I, M]."""
-        pair, t = np.nonzero(sentences.words[rows])
-        found = np.zeros(len(rows))
-        for first in range(0, len(pair), 16 * ROWS):
-            some = slice(first, first + 16 * ROWS)
-            s, i, at = rows[pair[some]], columns[pair[some]], t[some]
-            scores = self.words(sentences.h[s, at], images[i], sentences.words[s, at])
-            np.add.at(found, pair[some], scores)
-        return found.astype(np.float32)
-
-    def matrix(self, sentences: Sentences, images: np.ndarray) -> np.ndarray:
-        """log P [S, I] of every sentence by every image a [I, M]; equal prefixes count once."""
-        prefixes, edges, paths = _prefix_tree(sentences.words)
-        h = sentences.h[prefixes[:, 0], prefixes[:, 1]]
-        scores = np.zeros((len(sentences), len(images)), np.float64)
-        per_block = max(1, ROWS // max(1, min(len(images), ROWS)))
-        for first_image in range(0, len(images), ROWS):
-            a = images[first_image : first_image + ROWS]
-            found = np.zeros((len(edges) + 1, len(a)), np.float32)  # the last row is for padding
-            for first in range(0, len(h), per_block):
-                begin, end = np.searchsorted(edges[:, 0], [first, first + per_block])
-                some = h[first : first + per_block]
-                prefix = (edges[begin:end, 0] - first).astype(np.int32)
-                words = edges[begin:end, 1].astype(np.int32)
-                found[begin:end] = self._prefixes(some, a, prefix, words).numpy()
-                self.rows += len(some) * len(a)
-            for t in range(paths.shape[1]):
-                scores[:, first_image : first_image + ROWS] += found[paths[:, t]]
-        return scores.astype(np.float32)
-
-    def _score_prefixes(
-        self, h: tf.Tensor, a: tf.Tensor, prefix: tf.Tensor, words: tf.Tensor
+        self, sentences: EncodedSentences, rows: tf.Tensor, images: tf.Tensor, columns: tf.Tensor
     ) -> tf.Tensor:
-        """log P [E, I] of word `words[e]` after prefix `prefix[e]` of h [P, M] by images a."""
-        size, images = h.shape[1] or self.kernel.shape[0], tf.shape(a)[0]
-        both = tf.reshape(h[:, tf.newaxis] + a, [-1, size])
-        logits = self.logits(both, tf.zeros([], both.dtype))
-        norms = tf.reshape(tf.reduce_logsumexp(logits, axis=-1), [-1, images])
-        row = prefix[:, tf.newaxis] * images + tf.range(images)
-        word = tf.repeat(words[:, tf.newaxis], images, axis=1)
-        return tf.gather_nd(logits, tf.stack([row, word], axis=-1)) - tf.gather(norms, prefix)
+        """log P [P] of sentence `rows[p]` by image `columns[p]` of images a [I, M]."""
+        pair, t = tf.unstack(tf.where(tf.gather(sentences.words, rows) != schema.PAD_ID), axis=1)
+        place = tf.stack([tf.gather(tf.cast(rows, tf.int64), pair), t], axis=1)
+        image = tf.gather(columns, pair)
 
+        def score(numbers: tf.Tensor) -> list[tf.Tensor]:
+            a = tf.gather(images, tf.gather(image, numbers))
+            return [self._log_probs(sentences, tf.gather(place, numbers), a)]
 
-def _prefix_tree(words: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The different beginnings of sentences [S, T], and the words that follow them.
+        [log_probs] = softmax.in_blocks(score, tf.shape(pair)[0], [tf.TensorSpec([None])])
+        # Every sentence has a word, the end token: no pair is left out.
+        return tf.cast(tf.math.segment_sum(tf.cast(log_probs, tf.float64), pair), tf.float32)
 
-    Returns:
-        prefixes: int [P, 2], a sentence and a place in it for every different beginning.
-        edges: int [E, 2], a prefix and a word that follows it, by prefix.
-        paths: int [S, T], the edge of every word; E at padding.
-    """
-    size = int(words.max(initial=0)) + 1
-    prefixes, edges = [np.zeros((min(1, len(words)), 2), np.int64)], []
-    paths = np.full(words.shape, -1, np.int64)
-    node = np.zeros(len(words), np.int64)
-    prefix_count, edge_count = 1, 0
-    for t in range(words.shape[1]):
-        alive = np.flatnonzero(words[:, t] != schema.PAD_ID)
-        keys, first, inverse = np.unique(
-            node[alive] * size + words[alive, t], return_index=True, return_inverse=True
+    @tf.function(input_signature=[_EXPANSION, _FLOATS, _FLOATS])
+    def at_least(
+        self, expansion: Expansion, images: tf.Tensor, thresholds: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Every log P(s|I) [S, I] that reaches its threshold [S, I], minus infinity elsewhere.
+
+        Returns the scores and the number of softmax rows that they took. A NaN in images, weights
+        or thresholds raises `tf.errors.InvalidArgumentError`.
+        """
+        bounds = expansions.bounds(expansion, images)
+        bounds = tf.debugging.check_numerics(bounds, "an upper bound of log P(s|I)")
+        pairs = tf.where(bounds >= thresholds - ROUNDING)
+        rows, columns = tf.unstack(tf.cast(pairs, tf.int32), axis=1)
+        with tf.control_dependencies([_assert_no_nan(thresholds)]):
+            least = tf.gather_nd(thresholds, pairs)
+        scores, used = self.pairs_at_least(expansion, rows, images, columns, least)
+        missing = tf.fill(tf.shape(thresholds), -np.inf)
+        return tf.tensor_scatter_nd_update(missing, pairs, scores), used
+
+    @tf.function(input_signature=[_EXPANSION, _INTS, _FLOATS, _INTS, tf.TensorSpec([None])])
+    def pairs_at_least(
+        self,
+        expansion: Expansion,
+        rows: tf.Tensor,
+        images: tf.Tensor,
+        columns: tf.Tensor,
+        thresholds: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """As `at_least`, log P [P] of sentence `rows[p]` by image `columns[p]`."""
+        # The words that surprise the mean image most come first, padding last.
+        order = tf.argsort(expansion.log_probs, axis=1, stable=True)
+
+        def score(numbers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            a = tf.gather(images, tf.gather(columns, numbers))
+            least = tf.gather(thresholds, numbers)
+            return self._word_by_word(expansion, order, tf.gather(rows, numbers), a, least)
+
+        with tf.control_dependencies([_assert_no_nan(thresholds)]):
+            specs = tf.TensorSpec([None]), tf.TensorSpec([None], tf.int32)
+            # Most pairs are dropped early: more of them fill the blocks of softmax rows.
+            scores, used = softmax.in_blocks(score, tf.shape(rows)[0], specs, 4 * softmax.ROWS)
+        return scores, tf.reduce_sum(used)
+
+    def matrix(self, sentences: EncodedSentences, images: np.ndarray) -> np.ndarray:
+        """log P [S, I] of every sentence by every image a [I, M]."""
+        count = len(sentences.words)
+        parts = [np.zeros((count, 0), np.float32)]
+        for first in range(0, len(images), softmax.ROWS):
+            a = images[first : first + softmax.ROWS]
+            rows, columns = np.divmod(np.arange(count * len(a)), len(a))
+            scores = self.pairs(sentences, rows, a, columns).numpy()
+            parts.append(scores.reshape(count, len(a)))
+        return np.concatenate(parts, axis=1)
+
+    def _word_by_word(
+        self,
+        expansion: Expansion,
+        order: tf.Tensor,
+        rows: tf.Tensor,
+        images: tf.Tensor,
+        least: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """log P [P] of sentence `rows[p]` by image p where it reaches `least`; softmax rows [P]."""
+        bounds = expansions.word_bounds(expansion, rows, images)
+        lengths = tf.gather(tf.math.count_nonzero(expansion.words, 1, dtype=tf.int32), rows)
+        needed = tf.cast(least, tf.float64)
+
+        def hopeful(rank: tf.Tensor, alive: tf.Tensor, highest: tf.Tensor) -> tf.Tensor:
+            """The pairs that may reach their thresholds and have words that are not scored yet."""
+            reaches = tf.gather(highest, alive) >= tf.gather(needed, alive) - ROUNDING
+            return tf.boolean_mask(alive, reaches & (tf.gather(lengths, alive) > rank))
+
+        def score_a_word(rank, alive, highest, used):
+            row = tf.gather(rows, alive)
+            t = tf.gather(order[:, rank], row)
+            place = tf.stack([row, t], axis=1)
+
+            def score(numbers: tf.Tensor) -> list[tf.Tensor]:
+                a = tf.gather(images, tf.gather(alive, numbers))
+                return [self._log_probs(expansion, tf.gather(place, numbers), a)]
+
+            [exact] = softmax.in_blocks(score, tf.shape(alive)[0], [tf.TensorSpec([None])])
+            change = exact - tf.gather_nd(bounds, tf.stack([alive, t], axis=1))
+            at = alive[:, tf.newaxis]
+            highest = tf.tensor_scatter_nd_add(highest, at, tf.cast(change, tf.float64))
+            used = tf.tensor_scatter_nd_add(used, at, tf.ones_like(alive))
+            return rank + 1, hopeful(rank + 1, alive, highest), highest, used
+
+        highest = tf.reduce_sum(tf.cast(bounds, tf.float64), axis=1)
+        alive = hopeful(0, tf.range(tf.shape(rows)[0]), highest)
+        _, _, highest, used = tf.while_loop(
+            lambda rank, alive, *_: tf.size(alive) > 0,
+            score_a_word,
+            (0, alive, highest, tf.zeros_like(rows)),
+            parallel_iterations=1,
         )
-        edges.append(np.stack(np.divmod(keys, size), axis=1))
-        paths[alive, t] = edge_count + inverse
-        edge_count += len(keys)
-        goes_on = keys % size != schema.END_ID
-        number = np.full(len(keys), -1)
-        number[goes_on] = prefix_count + np.arange(goes_on.sum())
-        node[alive] = number[inverse]
-        prefix_count += goes_on.sum()
-        owners = alive[first[goes_on]]
-        prefixes.append(np.stack([owners, np.full(len(owners), t + 1)], axis=1))
-    paths[paths < 0] = edge_count
-    return np.concatenate(prefixes), np.concatenate(edges), paths
+        # What was dropped has an upper bound below its threshold.
+        return tf.where(highest >= needed, tf.cast(highest, tf.float32), -np.inf), used
+
+    def _log_probs(
+        self, sentences: EncodedSentences | Expansion, place: tf.Tensor, images: tf.Tensor
+    ) -> tf.Tensor:
+        """log P [R] of the words at `place` [R, 2] by images a [R, M]."""
+        h, words = tf.gather_nd(sentences.h, place), tf.gather_nd(sentences.words, place)
+        return self.readout.log_probs(h, images, words)
+
+
+def _assert_no_nan(thresholds: tf.Tensor) -> tf.Operation:
+    """Thresholds may be infinite, but a comparison with NaN would drop every pair silently."""
+    message = ["A threshold of log P(s|I) is NaN."]
+    return tf.debugging.Assert(tf.logical_not(tf.reduce_any(tf.math.is_nan(thresholds))), message)

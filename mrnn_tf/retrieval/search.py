@@ -1,83 +1,36 @@
 """The best images of a sentence and the best sentences of an image, among many.
 
 The search is two-stage: inner products (see `expansion`) choose a shortlist, exact scores decide.
-The scores of the first few tell how much is needed to be among the best; of the other images only
+The scores of the first few say how much is needed to be among the best; of the other images only
 those are scored that can reach it. With `shortlist=None` these are not the listed but all: the
-search is exact.
+search is exact. The library and the servable of an index run the same graph.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+import tensorflow as tf
 
 from mrnn_tf import schema
-from mrnn_tf.retrieval.exact import at_least, pairs_at_least
-from mrnn_tf.retrieval.expansion import expand
-from mrnn_tf.retrieval.scoring import Scorer
-from mrnn_tf.retrieval.sentences import read
+from mrnn_tf.errors import UserError
+from mrnn_tf.model.layers import scaled_tanh
+from mrnn_tf.retrieval.marginal import log_marginals
+from mrnn_tf.retrieval.scoring import ROUNDING, Scorer
+from mrnn_tf.retrieval.softmax import in_blocks
 
 BY_COUNT = 0  # a shortlist of `shortlist_size`
-_ROUNDING = 1e-3  # between two ways to one score
+NOTHING = -1  # the row of a missing result
+_FEW = 3  # times k: what is scored first
 _SENTENCES_AT_ONCE = 128
 
 
-class Found(NamedTuple):
-    """The best items of every query, best first; -1 and minus infinity where there are fewer."""
+class Hits(NamedTuple):
+    """The best items of every query, best first."""
 
-    rows: np.ndarray  # int [Q, k]
-    scores: np.ndarray  # float [Q, k]
-
-
-def shortlist_size(items: int) -> int:
-    """How many of the items hold 99 % of the exact ten: benchmarks/retrieval.py."""
-    return max(200, round(4 * items**0.5))
-
-
-def search_images(
-    scorer: Scorer,
-    words: np.ndarray,
-    images: np.ndarray,
-    mean: np.ndarray,
-    k: int = 10,
-    shortlist: int | None = BY_COUNT,
-) -> Found:
-    """The images with the highest log P(s|I).
-
-    Args:
-        scorer: Scorer.
-        words: int [Q, T]. The queries, as `sentences.pad` makes them. One without a word of the
-            vocabulary asks for nothing and finds nothing.
-        images: float [I, M]. V_I I of the images.
-        mean: float [M]. That of the mean image.
-        k: int. Images of a query.
-        shortlist: int. Images among which exact scores decide, `BY_COUNT` for as many as are
-            needed, or `None` for the exact best of all.
-    """
-    found = [_nothing(0, k)]
-    for first in range(0, len(words), _SENTENCES_AT_ONCE):
-        some = read(scorer.model, words[first : first + _SENTENCES_AT_ONCE])
-        expansion = expand(scorer, some, mean)
-        # The part of the mean image is the same for all.
-        listed = _best(expansion.vectors @ images.T, _listed(shortlist, k, images)).rows
-        few, others = listed[:, : 3 * k], listed[:, 3 * k :]
-        scores = _score_listed(scorer, some, images, few)
-        least = _kth(scores, few, k)
-        if shortlist is None:
-            thresholds = np.repeat(least[:, np.newaxis], len(images), axis=1)
-            np.put_along_axis(thresholds, few, np.inf, axis=1)  # they are known
-            every = at_least(scorer, some, expansion, images, thresholds)
-            np.put_along_axis(every, few, scores, axis=1)
-            best = _best(every, k)
-        else:
-            rows = np.repeat(np.arange(len(others)), others.shape[1])
-            more = pairs_at_least(
-                scorer, some, expansion, rows, images, others.ravel(), least[rows]
-            )
-            scores = np.concatenate([scores, more.reshape(others.shape)], axis=1)
-            best = _of_listed(listed, scores, k)
-        asks = ((some.words != schema.UNKNOWN_ID) & (some.words > schema.END_ID)).any(axis=1)
-        found.append(_where(asks, best))
-    return _join(found)
+    rows: tf.Tensor  # int32 [Q, k], `NOTHING` where there are fewer
+    scores: tf.Tensor  # float32 [Q, k], minus infinity where there are fewer
+    softmax_rows: tf.Tensor  # int32 scalar, what the search cost
 
 
 class SentenceTable(NamedTuple):
@@ -88,89 +41,284 @@ class SentenceTable(NamedTuple):
     at_mean: np.ndarray  # float [S], log P(s|mean image)
     marginals: np.ndarray  # float [S], log P(s)
 
-
-def search_sentences(
-    scorer: Scorer,
-    table: SentenceTable,
-    images: np.ndarray,
-    mean: np.ndarray,
-    k: int = 10,
-    shortlist: int | None = BY_COUNT,
-) -> Found:
-    """The sentences with the highest log P(s|I) - log P(s) of every image [Q, M].
-
-    The exact search reads and expands every sentence: it pays for many images together.
-    """
-    estimates = (table.at_mean - table.marginals) + (images - mean) @ table.vectors.T
-    listed = _best(estimates, _listed(shortlist, k, table.words)).rows
-    scores = np.empty(listed.shape)
-    for query, rows in enumerate(listed):
-        some = read(scorer.model, table.words[rows])
-        own = np.arange(len(rows))
-        log_probs = scorer.pairs(some, own, images, np.full(len(rows), query))
-        scores[query] = log_probs - table.marginals[rows]
-    if shortlist is not None:
-        return _of_listed(listed, scores, k)
-    least = _kth(scores, listed, k)
-    best = _nothing(len(images), k)
-    for first in range(0, len(table.words), _SENTENCES_AT_ONCE):
-        at = slice(first, first + _SENTENCES_AT_ONCE)
-        some = read(scorer.model, table.words[at])
-        offsets = table.marginals[at][:, np.newaxis]
-        found = at_least(
-            scorer, some, expand(scorer, some, mean), images, least[np.newaxis] + offsets
+    @classmethod
+    def of(cls, scorer: Scorer, words: np.ndarray, sample: np.ndarray) -> "SentenceTable":
+        """The table of sentences int [S, T], with P(s) over the sampled images [n, M]."""
+        size, mean = len(words), sample.mean(axis=0)
+        table = cls(
+            words,
+            np.zeros((size, len(mean)), np.float32),
+            np.zeros(size, np.float32),
+            np.zeros(size),
         )
-        rows = np.repeat(np.arange(first, first + len(some))[np.newaxis], len(images), axis=0)
-        both = [np.concatenate(pair, axis=1)
-                for pair in ((best.rows, rows), (best.scores, (found - offsets).T))]  # fmt: skip
-        best = _of_listed(*both, k)
-    return best
+        for first in range(0, size, 8 * _SENTENCES_AT_ONCE):
+            rows = slice(first, first + 8 * _SENTENCES_AT_ONCE)
+            expansion = scorer.expand(scorer.read(words[rows]), mean)
+            table.vectors[rows] = expansion.vectors
+            table.at_mean[rows] = tf.reduce_sum(expansion.log_probs, axis=1)
+            table.marginals[rows] = log_marginals(scorer, expansion, sample)
+        return table
 
 
-def _listed(shortlist: int | None, k: int, items: np.ndarray) -> int:
-    size = 3 * k if shortlist is None else shortlist or shortlist_size(len(items))
-    return min(size, len(items))
+def shortlist_size(items: int) -> int:
+    """How many of the items hold 99 % of the exact ten: benchmarks/retrieval.py."""
+    return max(200, round(4 * items**0.5))
 
 
-def _score_listed(scorer, sentences, images, listed) -> np.ndarray:
-    """log P [Q, L] of every query by the images of its list."""
-    queries = np.repeat(np.arange(len(listed)), listed.shape[1])
-    return scorer.pairs(sentences, queries, images, listed.ravel()).reshape(listed.shape)
+def listed(items: int, k: int, shortlist: int | None) -> int:
+    """How many items get an exact score whatever the bounds say of the others."""
+    size = _FEW * k if shortlist is None else max(k, shortlist or shortlist_size(items))
+    return min(size, items)
 
 
-def _best(scores: np.ndarray, k: int) -> Found:
-    """The k highest scores of every row, best first; equal ones in their order."""
-    count = min(k, scores.shape[1])
-    rows = np.argpartition(-scores, count - 1, axis=1)[:, :count] if count else scores[:, :0]
-    rows = np.sort(rows.astype(np.int64), axis=1)
-    return _of_listed(rows, np.take_along_axis(scores, rows, axis=1), k)
+class Searcher:
+    """Searches among images and among sentences.
+
+    Args:
+        scorer: Scorer.
+        mean: float [M]. The mean image, projected.
+        images: float [I, M]. V_I I of the images.
+        table: SentenceTable; `None` where no sentences are searched for.
+
+    Attributes:
+        arrays: dict of the variables that the search reads beside the model's; a SavedModel must
+            own them.
+
+    Example:
+
+        searcher = Searcher(Scorer(model), images.mean(axis=0), images)
+        hits = searcher.search_images(sentences.pad(vocabulary.ids(["a dog"]).to_list()), k=5)
+        hits.rows[0]  # of the five best images
+    """
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        mean: np.ndarray,
+        images: np.ndarray,
+        table: SentenceTable | None = None,
+    ):
+        self.scorer = scorer
+        arrays = {"mean": mean, "images": images, "kernel": scorer.readout.kernel.numpy()}
+        if table is not None:
+            arrays |= table._asdict()
+        for name, array in arrays.items():
+            if not np.isfinite(array).all():
+                raise UserError(
+                    f"`{name}` must be finite to be searched; it holds NaN or infinity."
+                )
+        self.arrays = {**scorer.arrays, "mean": _variable(mean), "images": _variable(images)}
+        if table is not None:
+            self.arrays |= {name: _variable(getattr(table, name)) for name in ("words", "vectors")}
+            self.arrays["marginals"] = _variable(table.marginals)
+            self.arrays["priors"] = _variable(table.at_mean - table.marginals)
+
+    @tf.function(reduce_retracing=True)
+    def search_images(
+        self, words: tf.Tensor, k: int = 10, shortlist: int | None = BY_COUNT
+    ) -> Hits:
+        """The images with the highest log P(s|I).
+
+        Args:
+            words: int [Q, T]. The queries, as `sentences.pad` makes them. One without a word of
+                the vocabulary finds nothing.
+            k: int. Images of a query.
+            shortlist: int. Images among which exact scores decide, `BY_COUNT` for as many as are
+                needed, or `None` for the exact best of all.
+        """
+        words, images = tf.cast(words, tf.int32), self.arrays["images"]
+        if not images.shape[0]:
+            return Hits(*_nothing(tf.shape(words)[0], k), tf.constant(0))
+        count = listed(images.shape[0], k, shortlist)
+        few = min(_FEW * k, count)
+
+        def search(queries: tf.Tensor) -> Hits:
+            sentences = self.scorer.read(tf.gather(words, queries))
+            expansion = self.scorer.expand(sentences, self.arrays["mean"])
+            # The part of the mean image is the same for all.
+            estimates = tf.matmul(expansion.vectors, images, transpose_b=True)
+            near = _highest(estimates, count)
+            row = tf.range(tf.shape(near)[0])[:, tf.newaxis]
+
+            first = near[:, :few]
+            scores = self.scorer.pairs(
+                sentences, _spread(row, first), images, tf.reshape(first, [-1])
+            )
+            scores = tf.reshape(scores, tf.shape(first))
+            least = _kth(scores, k)
+            if shortlist is None:
+                known = tf.stack([tf.repeat(row, few, axis=1), first], axis=-1)
+                thresholds = tf.repeat(least[:, tf.newaxis], images.shape[0], axis=1)
+                thresholds = tf.tensor_scatter_nd_update(
+                    thresholds, known, tf.fill(tf.shape(first), np.inf)
+                )
+                others, used = self.scorer.at_least(expansion, images, thresholds)
+                scores = tf.tensor_scatter_nd_update(others, known, scores)
+                near = tf.repeat(tf.range(images.shape[0])[tf.newaxis], tf.size(row), axis=0)
+            else:
+                rest = near[:, few:]
+                rows = _spread(row, rest)
+                others, used = self.scorer.pairs_at_least(
+                    expansion, rows, images, tf.reshape(rest, [-1]), tf.gather(least, rows)
+                )
+                scores = tf.concat([scores, tf.reshape(others, tf.shape(rest))], axis=1)
+            length = tf.math.count_nonzero(sentences.words, dtype=tf.int32)
+            return Hits(*_best(near, scores, k), used + (1 + few) * length)
+
+        asks = tf.reduce_any(words > schema.UNKNOWN_ID, axis=1)
+        return _answer(search, asks, k, _SENTENCES_AT_ONCE)
+
+    @tf.function(reduce_retracing=True)
+    def search_sentences(
+        self, images: tf.Tensor, k: int = 10, shortlist: int | None = BY_COUNT
+    ) -> Hits:
+        """The sentences with the highest log P(s|I) - log P(s) of every image a [Q, M].
+
+        The exact search reads and expands every sentence: it pays for many images together. A
+        query that is not finite finds nothing.
+        """
+        scorer, arrays = self.scorer, self.arrays
+        items = arrays["words"].shape[0]
+        if not items:
+            return Hits(*_nothing(tf.shape(images)[0], k), tf.constant(0))
+        count = listed(items, k, shortlist)
+
+        def search_listed(query: tf.Tensor) -> Hits:
+            image = tf.gather(images, query)  # of one query
+            told = tf.matmul(image - arrays["mean"], arrays["vectors"], transpose_b=True)
+            near = _highest(arrays["priors"] + told, count)
+            sentences = scorer.read(tf.gather(arrays["words"], near[0]))
+            zeros = tf.zeros([count], tf.int32)
+            scores = scorer.pairs(sentences, tf.range(count), image, zeros)
+            scores -= tf.gather(arrays["marginals"], near[0])
+            used = tf.math.count_nonzero(sentences.words, dtype=tf.int32)
+            return Hits(*_best(near, scores[tf.newaxis], k), used)
+
+        asks = tf.reduce_all(tf.math.is_finite(images), axis=1)
+        first = _answer(search_listed, asks, k, 1)
+        if shortlist is not None:
+            return first
+
+        def search_all(queries: tf.Tensor) -> Hits:
+            own, least = tf.gather(images, queries), _kth(tf.gather(first.scores, queries), k)
+
+            def more(begin, rows, scores, used):
+                block = tf.range(begin, tf.minimum(begin + _SENTENCES_AT_ONCE, items))
+                sentences = scorer.read(tf.gather(arrays["words"], block))
+                expansion = scorer.expand(sentences, arrays["mean"])
+                marginals = tf.gather(arrays["marginals"], block)[:, tf.newaxis]
+                log_probs, taken = scorer.at_least(expansion, own, least + marginals)
+                block_rows = tf.repeat(block[tf.newaxis], tf.size(queries), axis=0)
+                best = _best(
+                    tf.concat([rows, block_rows], axis=1),
+                    tf.concat([scores, tf.transpose(log_probs - marginals)], axis=1),
+                    k,
+                )
+                taken += tf.math.count_nonzero(sentences.words, dtype=tf.int32)
+                return begin + _SENTENCES_AT_ONCE, *best, used + taken
+
+            _, *hits = tf.while_loop(
+                lambda begin, *_: begin < items,
+                more,
+                (0, *_nothing(tf.size(queries), k), 0),
+                parallel_iterations=1,
+            )
+            return Hits(*hits)
+
+        hits = _answer(search_all, asks, k, tf.maximum(1, tf.size(asks)))
+        return hits._replace(softmax_rows=hits.softmax_rows + first.softmax_rows)
 
 
-def _of_listed(rows: np.ndarray, scores: np.ndarray, k: int) -> Found:
-    """The k best of the listed rows [Q, L] by their scores [Q, L]."""
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    scores = np.take_along_axis(scores, order, axis=1)
-    rows = np.where(scores > -np.inf, np.take_along_axis(rows, order, axis=1), -1)
-    missing = [(0, 0), (0, k - order.shape[1])]
-    return Found(
-        np.pad(rows, missing, constant_values=-1), np.pad(scores, missing, constant_values=-np.inf)
+class SimilarImages:
+    """Searches for the nearest images by refined features, g2(V_I I).
+
+    Args:
+        images: float [I, M]. V_I I of the images.
+
+    Attributes:
+        arrays: as of `Searcher`.
+    """
+
+    def __init__(self, images: np.ndarray):
+        refined = scaled_tanh(images).numpy()
+        squares = np.einsum("im,im->i", refined, refined)
+        self.arrays = {"refined": _variable(refined), "refined_squares": _variable(squares)}
+
+    @tf.function(reduce_retracing=True)
+    def search(self, images: tf.Tensor, k: int = 10, shortlist: int = BY_COUNT) -> Hits:
+        """The nearest of every image a [Q, M]; the score is minus the Euclidean distance."""
+        refined, squares = self.arrays["refined"], self.arrays["refined_squares"]
+        asks = tf.reduce_all(tf.math.is_finite(images), axis=1)
+        if not refined.shape[0]:
+            return Hits(*_nothing(tf.size(asks), k), tf.constant(0))
+
+        def search(query: tf.Tensor) -> Hits:
+            own = scaled_tanh(tf.gather(images, query))  # of one query
+            nearness = 2 * tf.matmul(own, refined, transpose_b=True) - squares
+            near = _highest(nearness, listed(refined.shape[0], k, shortlist))
+            near = tf.sort(near)  # equally near ones by their number
+            # Not from the product, which is not exact for what lies near.
+            distances = tf.norm(tf.gather(refined, near) - own[:, tf.newaxis], axis=-1)
+            return Hits(*_best(near, -distances, k), tf.constant(0))
+
+        return _answer(search, asks, k, 1)
+
+
+def _answer(
+    search: Callable[[tf.Tensor], Hits], asks: tf.Tensor, k: int, at_once: int | tf.Tensor
+) -> Hits:
+    """The hits of the queries that ask [Q] for something, `at_once` of them together."""
+    asked = tf.where(asks)
+
+    def search_block(numbers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        hits = search(tf.gather(asked[:, 0], numbers))
+        return hits.rows, hits.scores, hits.softmax_rows[tf.newaxis]
+
+    specs = (
+        tf.TensorSpec([None, k], tf.int32),
+        tf.TensorSpec([None, k]),
+        tf.TensorSpec([None], tf.int32),
     )
+    *hits, used = in_blocks(search_block, tf.shape(asked)[0], specs, at_once)
+    hits = [
+        tf.tensor_scatter_nd_update(missing, asked, values)
+        for missing, values in zip(_nothing(tf.size(asks), k), hits, strict=True)
+    ]
+    return Hits(*hits, tf.reduce_sum(used))
 
 
-def _kth(scores: np.ndarray, listed: np.ndarray, k: int) -> np.ndarray:
-    """What the k-th best reaches [Q] in any case; minus infinity where fewer are listed."""
-    return _of_listed(listed, scores, k).scores[:, -1] - _ROUNDING
+def _highest(estimates: tf.Tensor, count: int) -> tf.Tensor:
+    """The rows [Q, count] of the highest estimates [Q, items]; of equal ones the first."""
+    estimates = tf.debugging.check_numerics(estimates, "an estimate of log P(s|I)")
+    return tf.math.top_k(estimates, count).indices
 
 
-def _where(kept: np.ndarray, found: Found) -> Found:
-    none = _nothing(len(kept), found.rows.shape[1])
-    kept = kept[:, np.newaxis]
-    return Found(np.where(kept, found.rows, none.rows), np.where(kept, found.scores, none.scores))
+def _best(rows: tf.Tensor, scores: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """The k best of the rows [Q, L] by their scores [Q, L], best first, padded."""
+    scores, order = tf.math.top_k(scores, tf.minimum(k, tf.shape(scores)[1]))
+    rows = tf.where(scores > -np.inf, tf.gather(rows, order, batch_dims=1), NOTHING)
+    padding = [[0, 0], [0, k - tf.shape(scores)[1]]]
+    rows = tf.pad(rows, padding, constant_values=NOTHING)
+    scores = tf.pad(scores, padding, constant_values=-np.inf)
+    return tf.ensure_shape(rows, [None, k]), tf.ensure_shape(scores, [None, k])
 
 
-def _nothing(queries: int, k: int) -> Found:
-    return Found(np.full((queries, k), -1), np.full((queries, k), -np.inf))
+def _kth(scores: tf.Tensor, k: int) -> tf.Tensor:
+    """What the k-th best reaches [Q] in any case; minus infinity where there are fewer."""
+    _, best = _best(tf.zeros_like(scores, tf.int32), scores, k)
+    return best[:, -1] - ROUNDING
 
 
-def _join(parts: list[Found]) -> Found:
-    return Found(*(np.concatenate(each) for each in zip(*parts, strict=True)))
+def _spread(row: tf.Tensor, listed_rows: tf.Tensor) -> tf.Tensor:
+    """The query [Q * L] of every listed item [Q, L]."""
+    return tf.repeat(row[:, 0], tf.shape(listed_rows)[1])
+
+
+def _nothing(queries: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
+    return tf.fill([queries, k], NOTHING), tf.fill([queries, k], -np.inf)
+
+
+def _variable(array: np.ndarray) -> tf.Variable:
+    array = np.asarray(array)
+    kind = np.int32 if array.dtype.kind == "i" else np.float32
+    return tf.Variable(array.astype(kind, copy=False), trainable=False)

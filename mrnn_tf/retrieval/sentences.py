@@ -1,7 +1,7 @@
 """Sentences as the model reads them: their part of every word is the same for all images."""
 
-import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -10,30 +10,16 @@ from mrnn_tf import schema
 from mrnn_tf.errors import UserError
 from mrnn_tf.model.mrnn import MRNN
 
-_AT_ONCE = 256
 
-
-@dataclasses.dataclass(frozen=True)
-class Sentences:
+class EncodedSentences(NamedTuple):
     """Sentences read word by word, padded on the right.
 
     `h[s, t]` is what the words before word t of sentence s say, and `words[s, t]` is the word that
-    follows; the end sign is the last one.
+    follows; the end token is the last one.
     """
 
-    h: np.ndarray  # float32 [S, T, M]
-    words: np.ndarray  # int32 [S, T], padded with `schema.PAD_ID`
-
-    def __len__(self) -> int:
-        return len(self.words)
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """The number of words [S], the end sign counted."""
-        return np.count_nonzero(self.words, axis=1)
-
-    def __getitem__(self, chosen) -> "Sentences":
-        return Sentences(self.h[chosen], self.words[chosen])
+    h: tf.Tensor  # float32 [S, T, M]
+    words: tf.Tensor  # int32 [S, T], padded with `schema.PAD_ID`
 
 
 def check_searchable(model: MRNN) -> None:
@@ -49,32 +35,21 @@ def check_searchable(model: MRNN) -> None:
 
 
 def pad(ids: Sequence[Sequence[int]]) -> np.ndarray:
-    """Word ids with the end sign as an array [S, T]."""
-    lengths = [len(each) + 1 for each in ids]
+    """Word ids with the end token as an array [S, T]."""
+    lengths = [len(sentence) + 1 for sentence in ids]
     words = np.full((len(ids), max(lengths, default=1)), schema.PAD_ID, np.int32)
-    for row, (each, length) in enumerate(zip(ids, lengths, strict=True)):
-        words[row, :length] = [*each, schema.END_ID]
+    for row, (sentence, length) in enumerate(zip(ids, lengths, strict=True)):
+        words[row, :length] = [*sentence, schema.END_ID]
     return words
 
 
-def read(model: MRNN, words: np.ndarray) -> Sentences:
-    """Reads padded sentences [S, T] that end with the end sign, as `pad` makes them.
+def read(model: MRNN, words: tf.Tensor) -> EncodedSentences:
+    """Reads padded sentences [S, T] that end with the end token, as `pad` makes them.
 
     Padding that none of them needs is left out.
     """
-    check_searchable(model)
-    words = words[:, : np.count_nonzero(words, axis=1).max(initial=1)]
-    starts = np.full((len(words), 1), schema.START_ID, np.int32)
-    inputs = np.concatenate([starts, words[:, :-1]], axis=1)
-    parts = [np.zeros((0, words.shape[1], model.multimodal_size), np.float32)]
-    for first in range(0, len(words), _AT_ONCE):
-        part = tf.constant(inputs[first : first + _AT_ONCE])
-        parts.append(model.word_part(part).numpy())
-    return Sentences(np.concatenate(parts), words)
-
-
-def blocks(words: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    """The sentences [S, T] in blocks of neighbours by their words, which share their prefixes."""
-    order = np.lexsort(words.T[::-1])
-    for first in range(0, len(order), size):
-        yield order[first : first + size]
+    longest = tf.reduce_max(tf.math.count_nonzero(words, axis=1, dtype=tf.int32))
+    words = words[:, : tf.maximum(1, longest)]
+    starts = tf.fill([tf.shape(words)[0], 1], schema.START_ID)
+    h = model.word_part(tf.concat([starts, words[:, :-1]], axis=1))
+    return EncodedSentences(h, words)

@@ -1,0 +1,302 @@
+"""Exact ranks of a whole split in both directions: images by sentence, sentences by image.
+
+Two passes over blocks of sentences. The first scores every sentence by its own image and by the
+sampled training images, which gives every normaliser. Then it is known how much a pair needs to
+change a rank, and the second pass scores only pairs that can reach it. Every block is saved, so the
+same evaluation goes on where it was stopped.
+"""
+
+import dataclasses
+import hashlib
+import io
+import json
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from mrnn_tf import files
+from mrnn_tf.config import Config, field
+from mrnn_tf.consensus import neighbours
+from mrnn_tf.errors import UserError
+from mrnn_tf.metrics import ranking
+from mrnn_tf.retrieval import marginal
+from mrnn_tf.retrieval.scoring import Scorer
+from mrnn_tf.retrieval.search import Hits, Searcher, SentenceTable
+from mrnn_tf.retrieval.sentences import pad
+from mrnn_tf.run import Run
+from mrnn_tf.split import Split
+
+TEXT_TO_IMAGE, IMAGE_TO_TEXT = "text to image", "image to text"
+_BLOCK = 128  # sentences
+_ROUNDING = 1e-3  # of a bound
+_TIE = 1e-4  # less is the rounding of two ways to one score
+_CURVE_IMAGES = 100  # nearest images whose sentences an image's are found among, for the curve
+_QUERIES, _SHOWN = 6, 3  # searches to look at in each direction, and results of each
+_SHOWN_AMONG = 100  # images whose sentences they search
+
+SearchExample = tuple[str, list[tuple[str, float, bool]]]  # a query; results, scores, right?
+
+
+@dataclasses.dataclass(frozen=True)
+class RetrievalSettings(Config):
+    """How sentences are normalised, and how many images take part."""
+
+    normaliser: str = field(
+        marginal.SAMPLE,
+        "log P(s) of the search for sentences",
+        choices=marginal.NORMALISERS,
+    )
+    sample: int = field(marginal.SAMPLE_SIZE, "training images that it is taken of", at_least=1)
+    sample_seed: int = field(0, "which ones", at_least=0)
+    images: int = field(0, "number of images to search; 0 searches all", at_least=0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """Exact ranks, and a few searches to look at."""
+
+    figures: dict[str, dict[str, float]]  # the metrics of every row of the table
+    curves: dict[str, list[tuple[float, float]]]  # mean share of matches by percentage retrieved
+    softmax_share: float  # softmax rows of the second pass, to those of scoring every pair
+    searches: dict[str, list[SearchExample]]  # examples by direction
+
+
+@dataclasses.dataclass(frozen=True)
+class Pool:
+    """The images and sentences of a split, projected and numbered."""
+
+    ids: tuple[str, ...]
+    features: np.ndarray  # [I, D]
+    images: np.ndarray  # V_I I [I, M]
+    texts: list[str]
+    words: np.ndarray  # [S, T]
+    owner: np.ndarray  # [S], the image of each sentence
+
+    @classmethod
+    def of(cls, run: Run, scorer: Scorer, split: Split, limit: int = 0) -> "Pool":
+        """The pool of a split, or of its first images; refuses what cannot be ranked."""
+        count = min(limit, len(split)) if limit else len(split)
+        ids, features = split.ids[:count], split.features[:count]
+        captions = split.captions[:count]
+        owner = np.repeat(np.arange(count), [len(own) for own in captions])
+        if not len(owner):
+            raise UserError(
+                f"The split {split.source.split!r} holds no captions: nothing can be ranked."
+            )
+        bad = np.flatnonzero(~(np.isfinite(features).all(axis=1) & features.any(axis=1)))
+        if len(bad):
+            raise UserError(f"The features of {ids[bad[0]]} are zero or not finite.")
+        texts = [text for own in captions for text in own]
+        words = pad(run.vocabulary.ids(tf.constant(texts, tf.string)).to_list())
+        return cls(ids, features, scorer.project(features), texts, words, owner)
+
+    def per_image(self, reduce: np.ufunc, values: np.ndarray, empty: float) -> np.ndarray:
+        """The values [S] of an image's sentences reduced to one [I]."""
+        reduced = np.full(len(self.images), empty)
+        reduce.at(reduced, self.owner, values)
+        return reduced
+
+
+def rank_split(
+    run: Run, split: Split, training_features: np.ndarray, settings: RetrievalSettings, work: str
+) -> Ranking:
+    """The exact ranks of a split, and a few searches in it.
+
+    Args:
+        run: Run.
+        split: Split.
+        training_features: float [n, D]. All training images, of which P(s) takes a sample.
+        settings: RetrievalSettings.
+        work: str. Folder for the blocks; it is removed in the end.
+    """
+    scorer = Scorer(run.network.model)
+    pool = Pool.of(run, scorer, split, settings.images)
+    rows = marginal.sample_rows(len(training_features), settings.sample, settings.sample_seed)
+    sampled = training_features[rows]
+    if not np.isfinite(sampled).all():
+        raise UserError("`training_features` must be finite; a row holds NaN or infinity.")
+    sample = scorer.project(sampled)
+    mean = sample.mean(axis=0)
+    facts = [run.config.to_dict(), run.step, split.source.info.fingerprint, split.source.split]
+    key = hashlib.sha256(json.dumps([*facts, settings.to_dict()]).encode())
+    key.update(np.ascontiguousarray(sample))
+    saved = _SavedBlocks(len(pool.words), tf.io.gfile.join(work, key.hexdigest()[:16]))
+
+    own, normalisers = _first_pass(scorer, pool, sample, saved)
+    chosen = normalisers[settings.normaliser]
+    normalisers = {settings.normaliser: chosen} | normalisers  # the chosen one first
+    near = _near(pool)
+    thresholds = _thresholds(pool, own, normalisers, near)
+    scores, share = _second_pass(scorer, pool, mean, thresholds, saved)
+    figures, curves = _ranks(pool, own, scores, normalisers, near)
+    tf.io.gfile.rmtree(work)
+    return Ranking(figures, curves, share, _search_some(scorer, pool, mean, chosen))
+
+
+class _SavedBlocks:
+    """Blocks of sentences that are computed once, saved, and read again after a stop."""
+
+    def __init__(self, count: int, folder: str):
+        self._rows, self._folder = np.arange(count), folder
+
+    def run(self, name: str, compute: Callable[[np.ndarray], dict]) -> dict[str, np.ndarray]:
+        """What `compute` makes of the rows of every block, one after the other."""
+        tf.io.gfile.makedirs(self._folder)
+        firsts, parts = range(0, len(self._rows), _BLOCK), []
+        for first in tqdm(firsts, name, unit=" blocks", disable=None):
+            path = tf.io.gfile.join(self._folder, f"{name.replace(' ', '-')}-{first:07d}.npz")
+            if not tf.io.gfile.exists(path):
+                content = io.BytesIO()
+                np.savez(content, **compute(self._rows[first : first + _BLOCK]))
+                files.write_whole(path, content.getvalue())
+            with tf.io.gfile.GFile(path, "rb") as file, np.load(io.BytesIO(file.read())) as arrays:
+                parts.append(dict(arrays))
+        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+
+
+def _first_pass(
+    scorer: Scorer, pool: Pool, sample: np.ndarray, saved: _SavedBlocks
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """log P [S] of every sentence by its own image, and what may stand for log P(s)."""
+    mean = sample.mean(axis=0)
+
+    def compute(rows: np.ndarray) -> dict:
+        sentences = scorer.read(pool.words[rows])
+        expansion = scorer.expand(sentences, mean)
+        numbers = np.arange(len(rows))
+        return {
+            "own": scorer.pairs(sentences, numbers, pool.images, pool.owner[rows]).numpy(),
+            marginal.SAMPLE: marginal.log_marginals(scorer, expansion, sample),
+            marginal.MEAN: expansion.log_probs.numpy().sum(axis=1),
+            marginal.NONE: np.zeros(len(rows)),
+        }
+
+    arrays = saved.run("own and sampled images", compute)
+    for name, values in arrays.items():
+        if not np.isfinite(values).all():  # every comparison with it would be false
+            raise UserError(f"log P(s) by {name!r} is not finite: the weights of the run are not.")
+    arrays = {name: values.astype(np.float64) for name, values in arrays.items()}
+    return arrays.pop("own"), arrays
+
+
+def _thresholds(
+    pool: Pool, own: np.ndarray, normalisers: dict[str, np.ndarray], near: np.ndarray
+) -> Callable[[np.ndarray], np.ndarray]:
+    """How much log P [rows, I] a pair needs to matter to any rank."""
+    chosen = next(iter(normalisers.values()))
+    # An image without sentences asks for none.
+    best = [np.where(np.isfinite(highest), highest, np.inf)
+            for norm in normalisers.values()
+            for highest in [pool.per_image(np.maximum, own - norm, -np.inf)]]  # fmt: skip
+    worst = pool.per_image(np.minimum, own - chosen, np.inf)
+
+    def of(rows: np.ndarray) -> np.ndarray:
+        least = np.repeat(own[rows][:, np.newaxis], len(pool.images), axis=1)
+        for highest, norm in zip(best, normalisers.values(), strict=True):
+            least = np.minimum(least, highest + norm[rows, np.newaxis])
+        is_near = near[:, pool.owner[rows]].T  # is the sentence's image near the query image?
+        needed = worst + chosen[rows, np.newaxis]
+        return np.where(is_near, np.minimum(least, needed), least) - _ROUNDING
+
+    return of
+
+
+def _near(pool: Pool) -> np.ndarray:
+    """Whether image j is among the nearest of image i, itself included: bool [I, I]."""
+    count = min(_CURVE_IMAGES, len(pool.features))
+    rows, _ = neighbours.nearest(pool.features, pool.features, count)
+    near = np.eye(len(pool.features), dtype=bool)
+    near[np.arange(len(near))[:, np.newaxis], rows] = True
+    return near
+
+
+def _second_pass(
+    scorer: Scorer,
+    pool: Pool,
+    mean: np.ndarray,
+    thresholds: Callable[[np.ndarray], np.ndarray],
+    saved: _SavedBlocks,
+) -> tuple[np.ndarray, float]:
+    """Every log P(s|I) [S, I] that reaches its threshold, and the share of softmax rows."""
+    images = tf.constant(pool.images)
+
+    def compute(rows: np.ndarray) -> dict:
+        sentences = scorer.read(pool.words[rows])
+        expansion = scorer.expand(sentences, mean)
+        log_probs, used = scorer.at_least(expansion, images, thresholds(rows))
+        used += np.count_nonzero(pool.words[rows])  # of the expansion
+        return {"log_probs": log_probs.numpy(), "rows": np.full(len(rows), used / len(rows))}
+
+    arrays = saved.run("other images", compute)
+    every = np.count_nonzero(pool.words) * len(pool.images)
+    return arrays["log_probs"], float(arrays["rows"].sum() / every)
+
+
+def _ranks(
+    pool: Pool,
+    own: np.ndarray,
+    scores: np.ndarray,
+    normalisers: dict[str, np.ndarray],
+    near: np.ndarray,
+) -> tuple[dict, dict]:
+    """The figures and the curves."""
+    scores[np.arange(len(own)), pool.owner] = own
+    of_sentences = 1 + (scores > own[:, np.newaxis] + _TIE).sum(axis=1)
+    figures = {TEXT_TO_IMAGE: ranking.summary(of_sentences)}
+    asked = np.unique(pool.owner)
+    for name, norm in normalisers.items():
+        best = pool.per_image(np.maximum, own - norm, -np.inf)[asked]
+        normalised = scores[:, asked] - norm[:, np.newaxis]
+        ranks = 1 + (normalised > best + _TIE).sum(axis=0)
+        figures[f"{IMAGE_TO_TEXT}, {name}"] = ranking.summary(ranks)
+
+    # Matches among the sentences of the nearest images, the protocol of IAPR TC-12.
+    near_ranks, counts = [], []
+    normalised = scores - next(iter(normalisers.values()))[:, np.newaxis]
+    for image in asked:
+        others = normalised[near[image, pool.owner], image]
+        mine = normalised[pool.owner == image, image]
+        near_ranks.append(1 + (others > mine[:, np.newaxis] + _TIE).sum(axis=1))
+        counts.append(len(others))
+    curves = {
+        TEXT_TO_IMAGE: ranking.match_curve(
+            of_sentences[:, np.newaxis], [len(pool.images)] * len(own)
+        ),
+        IMAGE_TO_TEXT: ranking.match_curve(near_ranks, counts),
+    }
+    return figures, curves
+
+
+def _search_some(
+    scorer: Scorer, pool: Pool, mean: np.ndarray, norm: np.ndarray
+) -> dict[str, list[SearchExample]]:
+    """Searches by sentences and images from all over the pool."""
+    chosen = np.unique(np.linspace(0, len(pool.owner) - 1, _QUERIES).astype(int))
+    queries = np.unique(pool.owner[chosen])
+    # The sentences of some images are enough to show; those of all were ranked above.
+    among = np.flatnonzero((pool.owner < _SHOWN_AMONG) | np.isin(pool.owner, queries))
+    expansion = scorer.expand(scorer.read(pool.words[among]), mean)
+    at_mean = expansion.log_probs.numpy().sum(axis=1)
+    table = SentenceTable(pool.words[among], expansion.vectors.numpy(), at_mean, norm[among])
+    searcher = Searcher(scorer, mean, pool.images, table)
+    by_sentence = _results(searcher.search_images(pool.words[chosen], _SHOWN))
+    by_image = _results(searcher.search_sentences(pool.images[queries], _SHOWN))
+    return {
+        TEXT_TO_IMAGE: [
+            (pool.texts[query], [(pool.ids[i], score, i == pool.owner[query]) for i, score in hits])
+            for query, hits in zip(chosen, by_sentence, strict=True)
+        ],
+        IMAGE_TO_TEXT: [
+            (pool.ids[image], [(pool.texts[s], score, pool.owner[s] == image)
+                               for s, score in ((among[row], score) for row, score in hits)])
+            for image, hits in zip(queries, by_image, strict=True)
+        ],
+    }  # fmt: skip
+
+
+def _results(hits: Hits) -> list[list[tuple[int, float]]]:
+    """The rows and scores of every query, without what is missing."""
+    rows = zip(hits.rows.numpy().tolist(), hits.scores.numpy().tolist(), strict=True)
+    return [[hit for hit in zip(*query, strict=True) if hit[0] >= 0] for query in rows]
