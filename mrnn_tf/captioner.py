@@ -139,9 +139,9 @@ class Captioner:
     >>> captioner = mrnn_tf.Captioner.load(model)
     >>> captions = captioner.caption(photo)
     >>> captions[0]
-    Caption(text='a red picture', log_prob=-...)
-    >>> captions[0].words[1]
-    Word(text='red', log_prob=-..., evidence=...)
+    Caption(text='...red...', log_prob=-...)
+    >>> captions[0].words[-1]
+    Word(text='</s>', log_prob=-..., evidence=...)
     """
 
     def __init__(self, signatures: Mapping[str, Signature]):
@@ -219,7 +219,7 @@ class Captioner:
         """The most probable words after some words, with their probabilities.
 
         >>> captioner.next_words(photo, "a", k=1)
-        [('red', 0.9...)]
+        [('red', 0...)]
         """
         return self.images.answer(images, lambda features, _: self._next_words(features, prefix, k))
 
