@@ -10,19 +10,30 @@ import logging
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 
 from tqdm import tqdm
 
 from mrnn_tf.errors import UserError
 
-logging.disable(logging.WARNING)  # Beam warns of every cloud that it was not installed for
-import apache_beam as beam  # noqa: E402
-from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions  # noqa: E402
-from apache_beam.runners.portability.fn_api_runner import FnApiRunner  # noqa: E402
-from apache_beam.runners.runner import create_runner  # noqa: E402
 
-logging.disable(logging.NOTSET)
+@contextlib.contextmanager
+def _quietly() -> Iterator[None]:
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+with _quietly():  # Beam warns of every cloud that it was not installed for
+    import apache_beam as beam
+    from apache_beam.options.pipeline_options import PipelineOptions, StandardOptions
+    from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+    from apache_beam.runners.runner import create_runner
 
 _UNLISTED_RUNNERS = {"DaskRunner": "apache_beam.runners.dask.dask_runner.DaskRunner"}
 _SECONDS_BETWEEN_LINES = 10

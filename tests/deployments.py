@@ -1,11 +1,14 @@
 """The files of serving/deploy, read for the tests."""
 
-import ast
+import dataclasses
+import importlib
 import re
 import shlex
 from pathlib import Path
 
 import yaml
+
+from mrnn_tf.config import Config, ModelConfig, TrainConfig
 
 ROOT = Path(__file__).parent.parent
 DEPLOY = ROOT / "serving" / "deploy"
@@ -47,16 +50,16 @@ def argument(dockerfile: str, name: str) -> str:
 
 
 def defined_flags(module: str) -> set[str]:
-    """The flags that a program defines by name; its source is read, not run."""
-    source = (ROOT / Path(*module.split("."))).with_suffix(".py").read_text()
-    return {
-        node.args[0].value
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr.startswith("DEFINE_")
-        and isinstance(node.args[0], ast.Constant)
-    }
+    """The flags of a program: the fields of its options and, for training, of its configuration."""
+    program = importlib.import_module(module)
+    options = [
+        value
+        for value in vars(program).values()
+        if isinstance(value, type) and issubclass(value, Config) and value.__module__ == module
+    ]
+    options += [ModelConfig, TrainConfig] if module == "trainer.task" else []
+    fields = [field for each in options for field in dataclasses.fields(each)]
+    return {field.name for field in fields if field.metadata}
 
 
 def flags(arguments: list[str]) -> dict[str, str]:

@@ -32,6 +32,7 @@ from google.protobuf import (
 from tensorflow_serving.config import model_server_config_pb2
 
 from mrnn_tf import __version__, schema
+from serving.local import LocalOptions
 
 MANIFESTS = documents("k8s/*.yaml")
 WITH_PODS = [document for document in MANIFESTS if document["kind"] in ("Deployment", "Job")]
@@ -126,10 +127,7 @@ def test_ports_agree_everywhere():
     [ingress] = manifest("NetworkPolicy")["spec"]["ingress"]
     assert {port["port"] for port in ingress["ports"]} == ports.keys()
     assert argument("serving.Dockerfile", "EXPOSE").split() == [str(GRPC), str(REST)]
-    local = (ROOT / "serving" / "local.py").read_text()
-    assert re.findall(r'DEFINE_integer\("(\w*port)", (\d+)', local) == [
-        ("port", str(GRPC)), ("rest_api_port", str(REST))
-    ]  # fmt: skip
+    assert (LocalOptions.port, LocalOptions.rest_api_port) == (GRPC, REST)
     client = (ROOT / "serving" / "commands.py").read_text()
     assert f'DEFINE_string("server", "127.0.0.1:{GRPC}"' in client
 
