@@ -1,3 +1,5 @@
+import os
+
 import keras
 import numpy as np
 import pytest
@@ -26,6 +28,13 @@ def random_layers(kernels):
 
     layers = {name: [normal(shape), normal(shape[-1:])] for name, shape in kernels.items()}
     return layers | {"fc8": [normal((5, 3)), normal((3,))]}
+
+
+def save(path, layers):
+    kinds = ("weights", "biases")
+    pairs = ((name, zip(kinds, layer, strict=True)) for name, layer in layers.items())
+    np.savez(path, **{f"{name}/{kind}": array for name, pair in pairs for kind, array in pair})
+    return str(path)
 
 
 def numpy_convolution(x, kernel, stride, pad):
@@ -67,8 +76,8 @@ def small_kernels(monkeypatch):
 
 @pytest.fixture
 def small_alexnet(small_kernels, tmp_path):
-    np.save(tmp_path / "small.npy", random_layers(SMALL_KERNELS))
-    return encoders.create("alexnet", str(tmp_path / "small.npy"))
+    path = save(tmp_path / "small.npz", random_layers(SMALL_KERNELS))
+    return encoders.create("alexnet", path)
 
 
 def test_alexnet_equals_its_float64_reference(small_alexnet):
@@ -94,22 +103,50 @@ def test_alexnet_survives_saving(
     np.testing.assert_allclose(restored(prepared), expected[:1], rtol=1e-4, atol=1e-4)
 
 
+def test_weights_of_keras_load_too(small_alexnet, tmp_path):
+    small_alexnet.model.save_weights(tmp_path / "small.weights.h5")
+    loaded = encoders.create("alexnet", str(tmp_path / "small.weights.h5"))
+    assert loaded.identity == small_alexnet.identity
+
+
 def test_alexnet_needs_its_weights(small_kernels, tmp_path):
-    with pytest.raises(ValueError, match=r"comes without weights: give bvlc_alexnet\.npy"):
+    with pytest.raises(ValueError, match=r"comes without weights: give `encoder_weights`.*npz"):
         encoders.create("alexnet")
-    np.save(tmp_path / "other.npy", random_layers({"conv1": (3, 3, 3, 4)}))
-    with pytest.raises(ValueError, match=r"other\.npy does not hold AlexNet: conv1 must be"):
-        encoders.create("alexnet", str(tmp_path / "other.npy"))
-    np.save(tmp_path / "array.npy", np.zeros(3))
-    with pytest.raises(ValueError, match=r"array\.npy is no `\.npy` dictionary"):
-        encoders.create("alexnet", str(tmp_path / "array.npy"))
+    other = save(tmp_path / "other.npz", random_layers({"conv1": (3, 3, 3, 4)}))
+    with pytest.raises(ValueError, match=r"other\.npz does not hold weights of alexnet: .*conv1"):
+        encoders.create("alexnet", other)
+    half = save(tmp_path / "half.npz", random_layers({"conv1": SMALL_KERNELS["conv1"]}))
+    with pytest.raises(ValueError, match=r"half\.npz does not hold .*: .*conv2/weights"):
+        encoders.create("alexnet", half)
+    for name, content in {"empty": b"", "junk": b"no arrays"}.items():
+        path = tmp_path / f"{name}.npz"
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"{name}\.npz does not hold weights of alexnet: "):
+            encoders.create("alexnet", str(path))
+    with open(tmp_path / "array.npz", "wb") as file:
+        np.save(file, np.zeros(3))
+    with pytest.raises(ValueError, match=r"array\.npz does not hold weights of alexnet: "):
+        encoders.create("alexnet", str(tmp_path / "array.npz"))
+
+
+def test_objects_in_a_weights_file_are_refused(small_kernels, tmp_path):
+    class Malicious:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "harm"),)
+
+    layers = random_layers(SMALL_KERNELS) | {"conv1": [np.array([Malicious()]), np.zeros(6)]}
+    with pytest.raises(ValueError, match=r"evil\.npz does not hold weights of alexnet: Object arr"):
+        encoders.create("alexnet", save(tmp_path / "evil.npz", layers))
+    np.save(tmp_path / "evil.npy", layers)
+    with pytest.raises(ValueError, match=r"evil\.npy does not hold weights of alexnet: "):
+        encoders.create("alexnet", str(tmp_path / "evil.npy"))
+    assert not (tmp_path / "harm").exists()
 
 
 @pytest.mark.slow
 def test_alexnet_loads_a_file_of_the_published_shapes(tmp_path):
     layers = random_layers(alexnet.KERNELS)
-    np.save(tmp_path / "bvlc_alexnet.npy", layers)
-    full = encoders.create("alexnet", str(tmp_path / "bvlc_alexnet.npy"))
+    full = encoders.create("alexnet", save(tmp_path / "bvlc_alexnet.npz", layers))
     prepared = full.prepare(skimage.data.chelsea())
     expected = numpy_alexnet(prepared[0].numpy().astype(np.float64), layers)
     np.testing.assert_allclose(full.encode(prepared[tf.newaxis])[0], expected, rtol=1e-3, atol=1e-2)

@@ -1,10 +1,10 @@
-"""AlexNet up to fc7 in Keras, for the published weights `bvlc_alexnet.npy`."""
+"""AlexNet up to fc7 in Keras."""
 
 import keras
 import tensorflow as tf
 
 from mrnn_tf.errors import UserError
-from mrnn_tf.vision import grouped_conv, parameters, pickles
+from mrnn_tf.vision import grouped_conv, parameters
 
 INPUT_SIZE = 227
 
@@ -29,35 +29,15 @@ def preprocess(pixels: tf.Tensor) -> tf.Tensor:
 
 
 def load(weights: str | None = None) -> keras.Model:
-    """The network that ends in the 4096 features of fc7.
-
-    Args:
-        weights: `bvlc_alexnet.npy`, a Keras weights file, or "random"; there is no default.
-    """
+    """The network that ends in the 4096 features of fc7; there are no default `weights`."""
     if weights is None:
         raise UserError(
-            "alexnet comes without weights: give bvlc_alexnet.npy, the file published with the "
-            "network, as `encoder_weights`."
+            "alexnet comes without weights: give `encoder_weights`, a Keras weights file or an "
+            "`.npz` with the arrays conv1/weights, conv1/biases to fc7/weights, fc7/biases."
         )
     model = build()
-    if weights.endswith(".npy"):
-        _load_published(model, weights)
-    else:
-        parameters.load(model, weights)
+    parameters.load(model, weights)
     return model
-
-
-def _load_published(model: keras.Model, path: str) -> None:
-    layers = pickles.read_npy(path)
-    for name, shape in KERNELS.items():
-        arrays = layers.get(name, [])
-        shapes = [array.shape for array in arrays]
-        if shapes != [shape, shape[-1:]]:
-            raise UserError(
-                f"{path} does not hold AlexNet: {name} must be a kernel {shape} and a bias "
-                f"{shape[-1:]}, received {shapes or 'nothing'}."
-            )
-        model.get_layer(name).set_weights(arrays)
 
 
 # Layers
@@ -68,9 +48,7 @@ class LocalResponseNormalization(keras.layers.Layer):
     """Divides each activation by a power of the energy of the neighbouring channels."""
 
     def call(self, inputs):
-        return tf.nn.local_response_normalization(
-            inputs, depth_radius=2, bias=1.0, alpha=2e-5, beta=0.75
-        )
+        return tf.nn.local_response_normalization(inputs, 2, bias=1.0, alpha=2e-5, beta=0.75)
 
 
 # Functional model
@@ -85,9 +63,8 @@ def build() -> keras.Model:
     x = _convolve(x, "conv2")
     x = LocalResponseNormalization(name="norm2")(x)
     x = keras.layers.MaxPooling2D(3, 2, name="pool2")(x)
-    x = _convolve(x, "conv3")
-    x = _convolve(x, "conv4")
-    x = _convolve(x, "conv5")
+    for name in ("conv3", "conv4", "conv5"):
+        x = _convolve(x, name)
     x = keras.layers.MaxPooling2D(3, 2, name="pool5")(x)
     x = keras.layers.Flatten(name="flatten")(x)
     for name in ("fc6", "fc7"):
@@ -97,7 +74,5 @@ def build() -> keras.Model:
 
 def _convolve(x, name: str, stride: int = 1, padding: str = "same"):
     size, _, channels, filters = KERNELS[name]
-    groups = x.shape[-1] // channels
-    return grouped_conv.Conv2D(
-        filters, size, stride, padding, groups=groups, activation="relu", name=name
-    )(x)
+    options = {"groups": x.shape[-1] // channels, "activation": "relu", "name": name}
+    return grouped_conv.Conv2D(filters, size, stride, padding, **options)(x)

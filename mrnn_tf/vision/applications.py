@@ -27,12 +27,10 @@ class Application:
     feature_layer: str | None = None
 
     def load(self, weights: str | None = None) -> keras.Model:
-        """The network up to its features.
+        """The network up to its features, with Keras' ImageNet weights where there are no others.
 
-        Args:
-            weights: Keras' ImageNet weights where None, "random", or a Keras weights file:
-                of this network, or as published in `.h5` (with the classifier where the features
-                come from `feature_layer`, without it otherwise).
+        A weights file is of this network, or as published in `.h5`: with the classifier where the
+        features come from `feature_layer`, without it otherwise.
         """
         options = {"weights": "imagenet" if weights is None else None}
         if self.feature_layer is None:
@@ -41,7 +39,7 @@ class Application:
         with _DownloadErrors(self.constructor.__name__):
             published = grouped_conv.without_xla(self.constructor(**options))
         model = published
-        if self.feature_layer is not None:
+        if self.feature_layer:
             features = published.get_layer(self.feature_layer).output
             model = keras.Model(published.input, features, name=published.name)
         if weights is not None:

@@ -7,9 +7,6 @@ from mrnn_tf.vision import images
 
 COUNTS = (1, 10)
 
-# The paper's proportion: windows of 224 pixels on a short side of 256.
-_SHORT_SIDE_PER_SIZE = 256 / 224
-
 # An image longer than this many short sides is squeezed, or a strip of one pixel by thousands
 # would be enlarged to gigabytes.
 _LONGEST = 16
@@ -18,12 +15,12 @@ _LONGEST = 16
 def windows(image: tf.Tensor, crops: int, size: int) -> tf.Tensor:
     """Windows of one image, float32 [crops, size, size, 3] in 0..255.
 
-    One crop is the whole image warped to the window. Ten crops are those of the paper, where the
-    short side keeps the paper's proportion to the window: round(size * 256 / 224).
+    One crop is the whole image warped to the window. Ten crops keep the paper's proportion:
+    windows of 224 pixels on a short side of 256.
     """
     if crops == 1:
         return images.resize(image, size, size)[tf.newaxis]
-    return ten_crop(image, round(size * _SHORT_SIDE_PER_SIZE), size)
+    return ten_crop(image, round(size * 256 / 224), size)
 
 
 def ten_crop(image: tf.Tensor, short_side: int = 256, size: int = 224) -> tf.Tensor:
@@ -33,14 +30,10 @@ def ten_crop(image: tf.Tensor, short_side: int = 256, size: int = 224) -> tf.Ten
     """
     if short_side < size:
         raise UserError(f"`short_side` must be at least `size` ({size}), received {short_side}.")
-    height, width = tf.unstack(tf.shape(image)[:2])
-    shortest = tf.minimum(height, width)
-
-    def scaled(side: tf.Tensor) -> tf.Tensor:
-        rounded = (side * short_side + shortest // 2) // shortest
-        return tf.minimum(rounded, _LONGEST * short_side)
-
-    height, width = scaled(height), scaled(width)
+    sides = tf.shape(image)[:2]
+    shortest = tf.reduce_min(sides)
+    scaled = (sides * short_side + shortest // 2) // shortest  # rounded
+    height, width = tf.unstack(tf.minimum(scaled, _LONGEST * short_side))
     resized = images.resize(image, height, width)
     bottom, right = height - size, width - size
     corners = [(0, 0), (0, right), (bottom, 0), (bottom, right), (bottom // 2, right // 2)]

@@ -36,9 +36,7 @@ def preprocess(pixels: tf.Tensor) -> tf.Tensor:
 def load(weights: str | None = None) -> keras.Model:
     """The network that ends in 1280 pooled features.
 
-    Args:
-        weights: the ImageNet weights of the package where None, "random", a `.pth` file of
-            the package's kind, or a Keras weights file.
+    The weights are the package's, or from a `.pth` file of its kind or a Keras weights file.
     """
     model = build()
     if weights is None or weights.endswith(".pth"):
@@ -58,9 +56,7 @@ def build() -> keras.Model:
     index = 0
     for kernel, stride, expansion, filters, repeats in _STAGES:
         for repeat in range(repeats):
-            x = _block(
-                x, f"blocks_{index}", kernel, stride if repeat == 0 else 1, expansion, filters
-            )
+            x = _block(x, f"blocks_{index}", kernel, 1 if repeat else stride, expansion, filters)
             index += 1
     x = _convolve(x, 1280, "conv_head", "bn1")
     features = keras.layers.GlobalAveragePooling2D(name="features")(x)
@@ -71,12 +67,10 @@ def _block(x, name: str, kernel: int, stride: int, expansion: int, filters: int)
     """An inverted residual block without squeeze-and-excitation."""
     shortcut = x
     if expansion > 1:
-        channels = expansion * x.shape[-1]
-        x = _convolve(x, channels, f"{name}_expand_conv", f"{name}_bn0")
-    depthwise = keras.layers.DepthwiseConv2D(
-        kernel, stride, padding="same", use_bias=False, name=f"{name}_depthwise_conv"
-    )
-    x = _normalise(depthwise(x), f"{name}_bn1")
+        x = _convolve(x, expansion * x.shape[-1], f"{name}_expand_conv", f"{name}_bn0")
+    options = {"use_bias": False, "name": f"{name}_depthwise_conv"}
+    x = keras.layers.DepthwiseConv2D(kernel, stride, "same", **options)(x)
+    x = _normalise(x, f"{name}_bn1")
     x = _convolve(x, filters, f"{name}_project_conv", f"{name}_bn2", activate=False)
     if stride == 1 and shortcut.shape[-1] == filters:
         x = keras.layers.Add(name=f"{name}_add")([x, shortcut])
@@ -84,10 +78,8 @@ def _block(x, name: str, kernel: int, stride: int, expansion: int, filters: int)
 
 
 def _convolve(x, filters: int, name: str, norm: str, kernel=1, stride=1, activate=True):
-    convolution = keras.layers.Conv2D(
-        filters, kernel, stride, padding="same", use_bias=False, name=name
-    )
-    return _normalise(convolution(x), norm, activate)
+    x = keras.layers.Conv2D(filters, kernel, stride, "same", use_bias=False, name=name)(x)
+    return _normalise(x, norm, activate)
 
 
 def _normalise(x, name: str, activate: bool = True):

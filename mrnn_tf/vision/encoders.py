@@ -7,8 +7,9 @@ import keras
 import tensorflow as tf
 
 from mrnn_tf.errors import UserError
-from mrnn_tf.vision import alexnet, efficientnet_lite, parameters
+from mrnn_tf.vision import alexnet, parameters
 from mrnn_tf.vision import crops as cropping
+from mrnn_tf.vision import efficientnet_lite as lite
 from mrnn_tf.vision.applications import APPLICATIONS, Application
 
 
@@ -23,25 +24,18 @@ class Backbone:
 
 
 _NETWORKS = {
-    "efficientnet_lite0": Backbone(
-        efficientnet_lite.load, efficientnet_lite.preprocess, efficientnet_lite.INPUT_SIZE, "lite"
-    ),
+    "efficientnet_lite0": Backbone(lite.load, lite.preprocess, lite.INPUT_SIZE, "lite"),
     "alexnet": Backbone(alexnet.load, alexnet.preprocess, alexnet.INPUT_SIZE, "bvlc"),
     **APPLICATIONS,
 }
-
 NAMES = tuple(_NETWORKS)
 
 
 class Encoder(tf.Module):
     """An image encoder: `prepare` makes windows of one image, `encode` features of a batch.
 
-    Attributes:
-        model: keras.Model from preprocessed images [B, H, W, 3] to features [B, D].
-        feature_size: D.
-        input_size: H and W.
-        crops: windows per image; their features are averaged.
-        weights_sha256: digest of the weights that the encoder was created with.
+    `model` makes features [B, D] of windows [B, H, W, 3]; those of an image's `crops` windows are
+    averaged. `weights_sha256` is of the weights that the encoder was created with.
 
     Example:
         encoder = encoders.create("efficientnet_lite0")
@@ -57,9 +51,8 @@ class Encoder(tf.Module):
         self.crops = crops
         self.weights_sha256 = parameters.sha256(model)
         self._preprocess = network.preprocess
-        self._preprocessing = (
-            f"{'warp' if crops == 1 else 'windows'}{network.input_size}-{network.scaling}"
-        )
+        view = "warp" if crops == 1 else "windows"
+        self._preprocessing = f"{view}{network.input_size}-{network.scaling}"
 
     def prepare(self, image: tf.Tensor) -> tf.Tensor:
         """Preprocessed windows, float32 [crops, H, W, 3], of one uint8 RGB image [h, w, 3]."""
@@ -91,10 +84,9 @@ class Encoder(tf.Module):
 
 
 def create(name: str, weights: str | None = None, crops: int = 1) -> Encoder:
-    """Creates the encoder of a name.
+    """The encoder with one of the `NAMES`.
 
     Args:
-        name: one of NAMES.
         weights: None for ImageNet weights (of the installed package for efficientnet_lite0,
             downloaded by Keras for the others, none for alexnet), the path of a weights file, or
             "random" for untrained weights that are the same in every process.

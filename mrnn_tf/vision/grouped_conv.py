@@ -16,24 +16,20 @@ class Conv2D(keras.layers.Conv2D):
         if self.groups == inputs.shape[-1] == self.filters:
             kernel = tf.transpose(kernel, [0, 1, 3, 2])
             return tf.nn.depthwise_conv2d(inputs, kernel, (1, *self.strides, 1), padding)
-        groups = zip(
-            tf.split(inputs, self.groups, axis=-1),
-            tf.split(kernel, self.groups, axis=-1),
-            strict=True,
-        )
-        return tf.concat([tf.nn.conv2d(x, k, self.strides, padding) for x, k in groups], axis=-1)
+        parts = (tf.split(tensor, self.groups, axis=-1) for tensor in (inputs, kernel))
+        pairs = zip(*parts, strict=True)
+        return tf.concat([tf.nn.conv2d(x, k, self.strides, padding) for x, k in pairs], axis=-1)
 
 
 def without_xla(model: keras.Model) -> keras.Model:
     """The same model, grouped convolutions replaced; the model itself where it has none."""
-    if not any(_is_grouped(layer) for layer in model.layers):
+    if not any(map(_is_grouped, model.layers)):
         return model
-    clone = keras.models.clone_model(
-        model,
-        clone_function=lambda layer: (Conv2D if _is_grouped(layer) else type(layer)).from_config(
-            layer.get_config()
-        ),
-    )
+
+    def replaced(layer: keras.Layer) -> keras.Layer:
+        return (Conv2D if _is_grouped(layer) else type(layer)).from_config(layer.get_config())
+
+    clone = keras.models.clone_model(model, clone_function=replaced)
     clone.set_weights(model.get_weights())
     return clone
 

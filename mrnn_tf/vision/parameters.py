@@ -1,4 +1,4 @@
-"""The weights of an encoder's network: from a Keras file, at random, and their fingerprint."""
+"""The weights of an encoder's network: from a file, at random, and their fingerprint."""
 
 import hashlib
 import math
@@ -14,12 +14,13 @@ import tensorflow as tf
 from mrnn_tf.errors import UserError
 
 RANDOM = "random"
+_UNREADABLE = (EOFError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile)
 
 
 def load(model: keras.Model, path: str) -> None:
-    """Loads a Keras weights file (`.weights.h5`, `.keras`, or `.h5` by the order of layers).
+    """Loads a Keras weights file, or an `.npz` of arrays `<layer>/weights` and `<layer>/biases`.
 
-    The path `RANDOM` stands for untrained weights.
+    A plain `.h5` is read by the order of layers. The path `RANDOM` stands for untrained weights.
     """
     if path == RANDOM:
         return randomise(model)
@@ -34,10 +35,20 @@ def load(model: keras.Model, path: str) -> None:
             with warnings.catch_warnings():
                 # Files of older Keras versions lack groups that repeat the layers.
                 warnings.filterwarnings("ignore", message="Skipping nested container")
-                model.load_weights(local)
-        except (KeyError, OSError, ValueError, zipfile.BadZipFile) as error:
+                if path.endswith(".npz"):
+                    _load_arrays(model, local)
+                else:
+                    model.load_weights(local)
+        except _UNREADABLE as error:
             reason = str(error).splitlines()[0].split(". ")[0]
             raise UserError(f"{path} does not hold weights of {model.name}: {reason}.") from error
+
+
+def _load_arrays(model: keras.Model, path: str) -> None:
+    with np.load(path, allow_pickle=False) as arrays:
+        for layer in model.layers:
+            kinds = ("weights", "biases")[: len(layer.weights)]
+            layer.set_weights([arrays[f"{layer.name}/{kind}"] for kind in kinds])
 
 
 def randomise(model: keras.Model) -> None:
