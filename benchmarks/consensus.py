@@ -12,11 +12,11 @@ lengths those of Flickr8k. Served is what an exported index runs, image by image
 """
 
 import collections
-import time
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
+import timing
 from absl import app, flags
 from pycocoevalcap.cider.cider_scorer import CiderScorer
 
@@ -38,14 +38,11 @@ VOCABULARY = 8_000
 def main(_) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
-    captions = list(pipeline.captions(_DATA.value, "train")) if _DATA.value else None
-    captions = [metrics.tokenize(texts) for texts in captions or synthetic(_CAPTIONS.value)]
+    raw = pipeline.captions(_DATA.value, "train") if _DATA.value else synthetic(_CAPTIONS.value)
+    captions = [metrics.tokenize(texts) for texts in raw]
     corpus = Corpus.of(captions)
     n_best, near = questions(captions)
-    print(
-        f"{IMAGES} images, {HYPOTHESES} hypotheses each, against the captions of {NEIGHBOURS} of "
-        f"{len(captions):,} images"
-    )
+    print(f"{IMAGES} images, {HYPOTHESES} hypotheses each, {NEIGHBOURS} neighbours of each")
     for name, similarity in {"bleu": _plain_bleu, "cider": _plain_cider(captions)}.items():
         sides = {
             "ours": ours(name, corpus, n_best, near),
@@ -56,21 +53,19 @@ def main(_) -> None:
         }
         scores = sides["ours"](), sides["plain"]()
         same = max(np.abs(scores[0][image] - scores[1][image]).max() for image in range(FEW))
-        times = best_times(sides, _ROUNDS.value)
+        times = timing.best_seconds(sides, _ROUNDS.value)
         mine, theirs = 1e3 * times["ours"] / IMAGES, 1e3 * times["plain"] / FEW
         print(
             f"  {name:6} ours {mine:8.2f} ms an image, plain {theirs:8.1f} ms, "
             f"ratio {theirs / mine:.0f} (at least 100), scores differ by {same:.0e}"
         )
     cider = CiderD(corpus)
-    served = tf.function(
-        lambda texts, images, weights: consensus(cider, texts, Near(images, weights))
-    )
+    served = tf.function(lambda texts, *near: consensus(cider, texts, Near(*near)))
     asked = [
         (tf.constant([n_best[i].captions]), near.images[i : i + 1], near.weights[i : i + 1])
         for i in range(IMAGES)
     ]
-    times = best_times({"served": lambda: [served(*one) for one in asked]}, _ROUNDS.value)
+    times = timing.best_seconds({"served": lambda: [served(*one) for one in asked]}, _ROUNDS.value)
     print(f"  cider served {1e3 * times['served'] / IMAGES:.2f} ms an image")
 
 
@@ -134,18 +129,6 @@ def synthetic(captions: int) -> list[list[str]]:
     drawn = words[rng.choice(VOCABULARY, lengths.sum(), p=chances / chances.sum())]
     texts = [" ".join(part) for part in np.split(drawn, np.cumsum(lengths)[:-1])]
     return [texts[i : i + PER_IMAGE] for i in range(0, captions, PER_IMAGE)]
-
-
-def best_times(sides: dict[str, Callable], rounds: int) -> dict[str, float]:
-    """The seconds of each side in its best round, after one round that does not count."""
-    best = dict.fromkeys(sides, np.inf)
-    for number in range(rounds + 1):
-        for name, call in sides.items():
-            began = time.perf_counter()
-            call()
-            if number:
-                best[name] = min(best[name], time.perf_counter() - began)
-    return best
 
 
 if __name__ == "__main__":

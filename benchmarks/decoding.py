@@ -19,11 +19,11 @@ import functools
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
+import timing
 from absl import app, flags
 
 from mrnn_tf import decode, schema
@@ -53,7 +53,7 @@ def _one() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.config.threading.set_inter_op_parallelism_threads(1)
     model, features = _network(), _features(1)
-    search = _greedy(model)
+    search = _compiled(model, decode.greedy, max_words=MAX_WORDS)
     count = np.count_nonzero(search(features))
     kernels = [layer.kernel for layer in _dense_layers(model)] + [model.cell.recurrent_kernel]
     products = [(np.ones(kernel.shape[0], np.float32), kernel.numpy()) for kernel in kernels]
@@ -63,7 +63,8 @@ def _one() -> None:
             for x, kernel in products:
                 x @ kernel
 
-    times = _times({"greedy": lambda: search(features), "products": bare}, calls=10)
+    sides = {"greedy": lambda: search(features), "products": bare}
+    times = timing.best_seconds(sides, _ROUNDS.value, seconds=0.1)
     print(f"one image, one thread, greedy, {count} words with the end sign")
     for name, seconds in times.items():
         print(f"  {name:26} {1e3 * seconds:8.2f} ms a sentence")
@@ -73,16 +74,15 @@ def _one() -> None:
 
 def _batch() -> None:
     model, features = _network(), _features(IMAGES)
-    search, theirs = _beam(model), _torch_beam(model)
+    settings = BeamSearch(WIDTH, MAX_WORDS, LENGTH_POWER)
+    search, theirs = _compiled(model, decode.beam, search=settings), _torch_beam(model)
     captions = search(features)
     same = np.mean([np.array_equal(a, b) for a, b in zip(captions, theirs(features), strict=True)])
-    sides = {
-        "64 together": lambda: search(features),
-        "one by one": lambda: _in_parts(search, features, 1),
-    }
-    for size in (8, 16, 32, 64):
-        sides[f"PyTorch, {size} together"] = lambda size=size: _in_parts(theirs, features, size)
-    speeds = {name: IMAGES / seconds for name, seconds in _times(sides).items()}
+    sides = {"64 together": (search, 64), "one by one": (search, 1)}
+    sides |= {f"PyTorch, {size} together": (theirs, size) for size in (8, 16, 32, 64)}
+    sides = {name: functools.partial(_in_parts, features, *side) for name, side in sides.items()}
+    times = timing.best_seconds(sides, _ROUNDS.value)
+    speeds = {name: IMAGES / seconds for name, seconds in times.items()}
     lengths = np.count_nonzero(captions, axis=1) - 1
     print(f"64 images, beam {WIDTH}, captions of {lengths.min()} to {lengths.max()} words")
     for name, speed in speeds.items():
@@ -95,34 +95,20 @@ def _batch() -> None:
 
 def _length() -> None:
     features = _features(IMAGES, spread=0.0)
-    sides, lengths = {}, {}
+    sides = {}
     for words, limit in ((5, 20), (10, 20), (20, 20), (10, 200)):
-        search = _greedy(_network(words), limit)
-        name = f"{words} words, limit {limit}"
-        lengths[name] = np.count_nonzero(search(features)) / IMAGES
-        sides[name] = lambda search=search: search(features)
-    times = _times(sides, calls=3)
+        search = _compiled(_network(words), decode.greedy, max_words=limit)
+        sides[f"{words} words, limit {limit}"] = functools.partial(search, features)
+    lengths = {name: np.count_nonzero(side()) / IMAGES for name, side in sides.items()}
+    times = timing.best_seconds(sides, _ROUNDS.value, seconds=0.3)
     a_word = {name: 1e3 * seconds / lengths[name] for name, seconds in times.items()}
     print("64 images, greedy, all threads")
     for name, seconds in times.items():
         print(f"  {name:26} {1e3 * seconds:8.2f} ms, {a_word[name]:.2f} ms a word")
     long = a_word["20 words, limit 20"] / a_word["5 words, limit 20"]
     unlimited = a_word["10 words, limit 200"] / a_word["10 words, limit 20"]
-    print(f"  a word of the longest to one of the shortest: {long:.2f}; ", end="")
-    print(f"limit 200 to limit 20: {unlimited:.2f}")
-
-
-def _times(sides: dict[str, Callable[[], None]], calls: int = 1) -> dict[str, float]:
-    """The seconds of a call of each side in its best round, after one round that does not count."""
-    best = dict.fromkeys(sides, np.inf)
-    for number in range(_ROUNDS.value + 1):
-        for name, call in sides.items():
-            began = time.perf_counter()
-            for _ in range(calls):
-                call()
-            if number:
-                best[name] = min(best[name], (time.perf_counter() - began) / calls)
-    return best
+    print(f"  a word of the longest to one of the shortest: {long:.2f}")
+    print(f"  limit 200 to limit 20: {unlimited:.2f}")
 
 
 def _network(words: int = WORDS) -> MRNN:
@@ -131,18 +117,16 @@ def _network(words: int = WORDS) -> MRNN:
     embeddings = model.embedding_1.embeddings.numpy()
     embeddings[:, 0] = 1.0
     model.embedding_1.embeddings.assign(embeddings)
-    counting = [model.embedding_2.kernel, model.cell.recurrent_kernel]
-    for kernel in [*counting, model.recurrent_to_multimodal.kernel]:
-        value = kernel.numpy()
-        value[:, 0], value[0, 0] = 0.0, 1.0  # what the unit hears is its own
-        kernel.assign(value)
-    for layer, first in (
-        (model.words_to_multimodal, (0.0, 0.0)),
-        (model.image_to_multimodal, (1.0, -words - 0.5)),  # see `_features`
+    for kernel, first in (  # what the first unit hears
+        (model.embedding_2.kernel, (1.0, 0.0)),
+        (model.cell.recurrent_kernel, (1.0, 0.0)),
+        (model.recurrent_to_multimodal.kernel, (1.0, 0.0)),
+        (model.words_to_multimodal.kernel, (0.0, 0.0)),
+        (model.image_to_multimodal.kernel, (1.0, -words - 0.5)),  # see `_features`
     ):
-        value = layer.kernel.numpy()
+        value = kernel.numpy()
         value[:, 0], value[:2, 0] = 0.0, first
-        layer.kernel.assign(value)
+        kernel.assign(value)
     softmax = model.softmax.kernel.numpy()
     softmax *= 2.5 / np.sqrt(len(softmax)) / softmax.std()  # a perplexity of about 17
     softmax[0] = 0.0
@@ -166,24 +150,15 @@ def _dense_layers(model: MRNN) -> list:
     return [*layers, model.softmax]
 
 
-def _greedy(model: MRNN, max_words: int = MAX_WORDS) -> Search:
-    return _compiled(model, functools.partial(decode.greedy, max_words=max_words))
-
-
-def _beam(model: MRNN) -> Search:
-    search = BeamSearch(WIDTH, MAX_WORDS, LENGTH_POWER)
-    return _compiled(model, functools.partial(decode.beam, search=search))
-
-
-def _compiled(model: MRNN, decoder: Callable[..., decode.Decoded]) -> Search:
+def _compiled(model: MRNN, decoder: Callable[..., decode.Decoded], **options) -> Search:
     @tf.function(input_signature=[tf.TensorSpec([None, FEATURES])])
     def search(features):
-        return decoder(*decode.begin(model, model.project_image(features))).ids[:, 0]
+        return decoder(*decode.begin(model, model.project_image(features)), **options).ids[:, 0]
 
     return lambda features: search(tf.constant(features)).numpy()
 
 
-def _in_parts(search: Search, features: np.ndarray, size: int) -> None:
+def _in_parts(features: np.ndarray, search: Search, size: int) -> None:
     for begin in range(0, len(features), size):
         search(features[begin : begin + size])
 

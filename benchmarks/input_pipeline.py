@@ -7,10 +7,10 @@ each. Prints examples (captions) per second of both, their ratio, and the share 
 """
 
 import tempfile
-import time
 
 import numpy as np
 import tensorflow as tf
+import timing
 from absl import app, flags
 
 from mrnn_tf import schema, text
@@ -28,23 +28,22 @@ def main(_) -> None:
     source = pipeline.Source(directory, schema.TRAIN, vocabulary)
     captions = info.splits[schema.TRAIN].captions
     batches = iter(pipeline.training_batches(source, _BATCH_SIZE.value, seed=0))
-    next(batches)
-    reading, decoding, padding, words = 0.0, 0.0, 0, 0
-    for _ in range(_ROUNDS.value):
-        began = time.perf_counter()
-        for _ in tf.data.TFRecordDataset(info.shards(directory, schema.TRAIN)).batch(64):
-            pass
-        reading = max(reading, captions / (time.perf_counter() - began))
-        count = captions // _BATCH_SIZE.value
-        began = time.perf_counter()
-        targets = [next(batches)[schema.TARGET_IDS] for _ in range(count)]
-        decoding = max(decoding, count * _BATCH_SIZE.value / (time.perf_counter() - began))
-        pads = sum(int(tf.math.count_nonzero(t == schema.PAD_ID)) for t in targets)
-        padding, words = padding + pads, words + sum(int(tf.size(t)) for t in targets) - pads
+    serialized = tf.data.TFRecordDataset(info.shards(directory, schema.TRAIN)).batch(64)
+    count, targets = captions // _BATCH_SIZE.value, []
+    sides = {
+        "reading only": lambda: [None for _ in serialized],
+        "whole pipeline": lambda: targets.extend(
+            next(batches)[schema.TARGET_IDS] for _ in range(count)
+        ),
+    }
+    reading, decoding = timing.best_seconds(sides, _ROUNDS.value).values()
+    reading, decoding = captions / reading, count * _BATCH_SIZE.value / decoding
+    pads = sum(int(tf.math.count_nonzero(ids == schema.PAD_ID)) for ids in targets)
+    words = sum(int(tf.size(ids)) for ids in targets) - pads
     print(f"reading only    {reading:10,.0f} captions/s")
     print(f"whole pipeline  {decoding:10,.0f} captions/s")
     print(f"ratio           {decoding / reading:10.3f}")
-    print(f"padding         {padding / words:10.1%} of the words")
+    print(f"padding         {pads / words:10.1%} of the words")
 
 
 def _synthetic(directory: str) -> str:

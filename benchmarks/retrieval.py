@@ -14,11 +14,11 @@ block size of the baselines; the best round counts.
 - The recall of the exact ten sentences of images, in the other direction.
 """
 
-import time
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
+import timing
 from absl import app, flags
 
 from export.index_signatures import IndexServable, IndexSettings
@@ -93,16 +93,18 @@ def _score(run: Run, texts: list[str], images: np.ndarray) -> Scorer:
         score()  # traces with this block
         return scorer, score, lambda: [product(values) for _ in range(rows // block)]
 
-    default, sides = softmax.ROWS, [of_block(block) for block in _BLOCKS]
+    default, sides = softmax.ROWS, {block: of_block(block) for block in _BLOCKS}
     softmax.ROWS = default
-    scoring = _sides(*(score for _, score, _ in sides))
-    bare = min(_sides(*(products for _, _, products in sides)))
-    fastest = int(np.argmin(scoring))
-    print(
-        f"scoring: {rows / scoring[fastest]:,.0f} rows a second in blocks of {_BLOCKS[fastest]}, "
-        f"{bare / scoring[fastest]:.2f} of the bare products"
+    score, products = (
+        timing.best_seconds({block: side[i] for block, side in sides.items()}, _ROUNDS.value)
+        for i in (1, 2)
     )
-    return sides[fastest][0]
+    block = min(score, key=score.get)
+    print(
+        f"scoring: {rows / score[block]:,.0f} rows a second in blocks of {block}, "
+        f"{min(products.values()) / score[block]:.2f} of the bare products"
+    )
+    return sides[block][0]
 
 
 def _search(servable: IndexServable, baseline: Scorer, texts: list[str]) -> None:
@@ -117,10 +119,12 @@ def _search(servable: IndexServable, baseline: Scorer, texts: list[str]) -> None
 
     expected = np.argsort(-every_pair(), axis=1, kind="stable")[:, :_K]
     exact = searcher.search_images(words, _K, None)
-    served(queries)
-    pairs, two_stage, exactly = _sides(
-        every_pair, lambda: served(queries), lambda: searcher.search_images(words, _K, None)
-    )
+    sides = {
+        "pairs": every_pair,
+        "served": lambda: served(queries),
+        "exact": lambda: searcher.search_images(words, _K, None),
+    }
+    pairs, two_stage, exactly = timing.best_seconds(sides, _ROUNDS.value).values()
     share = int(exact.softmax_rows) / (np.count_nonzero(words) * len(images))
     print(
         f"{len(images):,} images, {len(words)} queries, every pair "
@@ -165,18 +169,6 @@ def _resampled(scorer: Scorer, features: np.ndarray, count: int) -> np.ndarray:
         mixed = share[at] * features[pairs[at, 0]] + (1 - share[at]) * features[pairs[at, 1]]
         parts.append(scorer.project(mixed))
     return np.concatenate(parts)
-
-
-def _sides(*sides: Callable[[], object]) -> list[float]:
-    """The best seconds of every side, rounds in turns."""
-    rounds = [[_seconds(side) for side in sides] for _ in range(_ROUNDS.value)]
-    return [min(times) for times in zip(*rounds, strict=True)]
-
-
-def _seconds(side: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    side()
-    return time.perf_counter() - begin
 
 
 if __name__ == "__main__":

@@ -9,11 +9,11 @@ The step is the trainer's own: forward, backward, clipping, Adam, dropout in thr
 runs the same network with its projections hoisted out of a fused RNN, and a fused Adam.
 """
 
-import time
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
+import timing
 from absl import app, flags
 
 from mrnn_tf import run, schema
@@ -32,29 +32,20 @@ MODEL = ModelConfig()
 def main(_) -> None:
     for vocabulary in (2500, 10_000):
         sides = {"mrnn_tf": _ours, "matrix products": _products, "PyTorch": _torch}
-        best = {}  # the batch size of each side
+        best = {}  # the batch size of each side, and its steps
         for name, make in sides.items():
-            tried = {int(s): _speed(make(int(s), vocabulary), int(s)) for s in _BATCHES.value}
-            best[name] = max(tried, key=tried.get)
+            steps = {int(size): make(int(size), vocabulary) for size in _BATCHES.value}
+            times = timing.best_seconds(steps, 1, _SECONDS.value)
+            size = min(times, key=lambda size: times[size] / size)
+            best[name] = size, steps[size]
+        steps = {name: step for name, (_, step) in best.items()}
+        times = timing.best_seconds(steps, _ROUNDS.value, _SECONDS.value)
+        speeds = {name: 2 * WORDS * best[name][0] / times[name] for name in sides}
         print(f"vocabulary {vocabulary:,}, words per second at the best batch size")
-        speeds = dict.fromkeys(sides, 0.0)
-        steps = {name: make(best[name], vocabulary) for name, make in sides.items()}
-        for _ in range(_ROUNDS.value):
-            for name, size in best.items():
-                speeds[name] = max(speeds[name], _speed(steps[name], size))
         for name, speed in speeds.items():
-            print(f"  {name:16} {speed:10,.0f}  (batch {best[name]})")
+            print(f"  {name:16} {speed:10,.0f}  (batch {best[name][0]})")
         for name in ("matrix products", "PyTorch"):
             print(f"  ratio to {name}: {speeds['mrnn_tf'] / speeds[name]:.2f}")
-
-
-def _speed(step: Callable[[], None], batch_size: int) -> float:
-    step()
-    count, began = 0, time.perf_counter()
-    while time.perf_counter() - began < _SECONDS.value:
-        step()
-        count += 1
-    return 2 * count * batch_size * WORDS / (time.perf_counter() - began)
 
 
 def _ours(batch_size: int, vocabulary: int) -> Callable[[], None]:
@@ -85,22 +76,16 @@ def _products(batch_size: int, vocabulary: int) -> Callable[[], None]:
         (batch_size, FEATURES, m.multimodal),
         (rows, m.multimodal, vocabulary),
     ]
-    many = [
-        (tf.random.normal((n, k)), tf.random.normal((k, p)), tf.random.normal((n, p)))
-        for n, k, p in shapes
-    ]
-    state = tf.random.normal((batch_size, m.recurrent))
+    factors = [[tf.random.normal(s) for s in ((n, k), (k, p), (n, p))] for n, k, p in shapes]
     kernel = tf.random.normal((m.recurrent, m.recurrent))
+    states = tf.random.normal((WORDS, 2, batch_size, m.recurrent))
+    factors += [(state, kernel, gradient) for state, gradient in states]
 
     @tf.function
     def products():
         results = []
-        for x, w, y in many:
+        for x, w, y in factors:
             results += [x @ w, tf.matmul(y, w, transpose_b=True), tf.matmul(x, y, transpose_a=True)]
-        for t in range(WORDS):
-            r = state + t
-            results += [r @ kernel, tf.matmul(r, kernel, transpose_b=True)]
-            results += [tf.matmul(r, r, transpose_a=True)]
         return [result[0, 0] for result in results]
 
     def step():
