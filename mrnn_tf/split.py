@@ -31,7 +31,7 @@ class FeatureReader:
             check_encoder(run.config, data)
         self._network = run.network
         has_images = encode is not None or run.config.train.finetune_encoder
-        self._stores = "images" if has_images else "features"
+        self._stores = schema.IMAGES if has_images else schema.FEATURES
 
     def shards(self, split: str) -> list[str]:
         return self.info.shards(self._data, split)
@@ -49,7 +49,7 @@ class FeatureReader:
             wanted[rows] = True
             numbered = tf.data.Dataset.zip(serialized, tf.data.Dataset.from_tensor_slices(wanted))
             serialized = numbered.filter(lambda _, is_wanted: is_wanted).map(lambda one, _: one)
-        dataset = serialized.batch(_BATCH_SIZE).map(self._parse, tf.data.AUTOTUNE)
+        dataset = pipeline.parsed(serialized.batch(_BATCH_SIZE), self.info, [self._stores])
         if self._encode is None:
             dataset = pipeline.with_pixels(dataset, self._network.encoder)
         with records.naming_corruption(self._data):
@@ -66,15 +66,6 @@ class FeatureReader:
                         f"{ids[bad[0]].decode(errors='replace')}: prepare it again."
                     )
                 yield ids, features, batch["captions"].to_list()
-
-    def _parse(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        parsed = records.parse(serialized, self.info, [self._stores])
-        of_image = schema.IMAGE_FEATURES if self._stores == "features" else schema.IMAGE_ENCODED
-        return {
-            "ids": parsed[schema.IMAGE_ID],
-            self._stores: parsed[of_image],
-            "captions": parsed[schema.CAPTION_TEXT],
-        }
 
 
 @dataclasses.dataclass(frozen=True)

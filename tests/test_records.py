@@ -16,17 +16,15 @@ def test_a_record_survives_the_round_trip(tiny_data):
     one = records.serialize("a.jpg", ["Caf\u00e9 \u2026", "two"], features)
     none = records.serialize("b.jpg", [], -features)
     parsed = records.parse(tf.constant([one, none]), info, ["features"])
-    assert parsed[schema.IMAGE_ID].numpy().tolist() == [b"a.jpg", b"b.jpg"]
-    assert parsed[schema.CAPTION_TEXT].to_list() == [["Caf\u00e9 \u2026".encode(), b"two"], []]
-    np.testing.assert_array_equal(parsed[schema.IMAGE_FEATURES], [features, -features])
+    assert parsed[schema.IDS].numpy().tolist() == [b"a.jpg", b"b.jpg"]
+    assert parsed[schema.CAPTIONS].to_list() == [["Caf\u00e9 \u2026".encode(), b"two"], []]
+    np.testing.assert_array_equal(parsed[schema.FEATURES], [features, -features])
 
 
 def test_images_are_parsed_where_asked_for(tiny_data):
     info = records.DatasetInfo.load(tiny_data)
     serialized = tf.constant([records.serialize("a.jpg", ["x"], encoded=b"\xff\xd8")])
-    assert records.parse(serialized, info, ["images"])[schema.IMAGE_ENCODED].numpy() == [
-        b"\xff\xd8"
-    ]
+    assert records.parse(serialized, info, ["images"])[schema.IMAGES].numpy() == [b"\xff\xd8"]
     with pytest.raises(tf.errors.InvalidArgumentError):
         records.parse(serialized, info, ["features"])
 

@@ -8,7 +8,7 @@ features stand once per caption, never per word. With images instead of features
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -26,14 +26,7 @@ _RECORDS_AT_ONCE = 64
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A split of a dataset as the model reads it.
-
-    Args:
-        directory: str. The dataset.
-        split: str. One of its splits.
-        vocabulary: Vocabulary. The run's own.
-        stores: str. `features`, or `images` where the run computes features itself.
-    """
+    """A split of a dataset as a run reads it: with `features`, or `images` to compute them of."""
 
     directory: str
     split: str
@@ -41,10 +34,9 @@ class Source:
     stores: str = schema.FEATURES
 
     def __post_init__(self):
-        stored = self.info.stores
-        if self.stores not in stored:
+        if self.stores not in self.info.stores:
             raise UserError(
-                f"{self.directory} holds {' and '.join(stored)} but no {self.stores}: "
+                f"{self.directory} holds {' and '.join(self.info.stores)} but no {self.stores}: "
                 f"prepare it with --store {self.stores} or both."
             )
 
@@ -69,9 +61,7 @@ def training_batches(
     sees the same global batch whatever the number of workers.
     """
     deterministic = deterministic or workers > 1  # or the workers' batches would differ
-    read = functools.partial(
-        _captions, source=source, deterministic=deterministic, max_words=max_words
-    )
+    read = functools.partial(_captions, source, deterministic=deterministic, max_words=max_words)
     captions = _endless(source, read, seed, shuffle_buffer)
     batches = _bucketed(captions, batch_size, drop_remainder=True)
     return _rows_of_worker(batches, batch_size, workers, worker, deterministic)
@@ -95,30 +85,33 @@ def training_images(
     info = source.info
 
     def dense(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        image = _image_part(serialized, source, info)
+        image = records.parse(serialized, info, [source.stores])
         return {**image, schema.CAPTIONS: image[schema.CAPTIONS].to_tensor()}
 
     read = functools.partial(_records, deterministic=deterministic)
-    batches = (
-        _endless(source, read, seed, shuffle_buffer)
-        .batch(batch_size, drop_remainder=True)
-        .map(dense, tf.data.AUTOTUNE)
-    )
+    images = _endless(source, read, seed, shuffle_buffer)
+    batches = images.batch(batch_size, drop_remainder=True).map(dense, tf.data.AUTOTUNE)
     return _rows_of_worker(batches, batch_size, workers, worker, deterministic)
 
 
 def evaluation_batches(source: Source, batch_size: int) -> tf.data.Dataset:
     """Every caption of a split once, whole, in an order that never changes."""
-    paths = tf.constant(_captioned_shards(source))
-    dataset = _captions(paths, source, deterministic=True)
+    dataset = _captions(source, tf.constant(_captioned_shards(source)), deterministic=True)
     return _prefetched(_bucketed(dataset, batch_size, drop_remainder=False), deterministic=True)
 
 
 def image_batches(source: Source, batch_size: int) -> tf.data.Dataset:
     """Every image of a split once: `{ids, features or images, captions (ragged, raw)}`."""
-    info = source.info
-    dataset = tf.data.TFRecordDataset(info.shards(source.directory, source.split)).batch(batch_size)
-    return dataset.map(lambda batch: _image_part(batch, source, info), tf.data.AUTOTUNE).prefetch(2)
+    paths = source.info.shards(source.directory, source.split)
+    dataset = tf.data.TFRecordDataset(paths).batch(batch_size)
+    return parsed(dataset, source.info, [source.stores]).prefetch(2)
+
+
+def parsed(
+    dataset: tf.data.Dataset, info: records.DatasetInfo, stores: Sequence[str] = ()
+) -> tf.data.Dataset:
+    """What batches of serialized records hold."""
+    return dataset.map(lambda batch: records.parse(batch, info, stores), tf.data.AUTOTUNE)
 
 
 def captions(directory: str, split: str) -> Iterator[list[str]]:
@@ -130,10 +123,9 @@ def captions_by_id(directory: str, split: str) -> Iterator[tuple[str, list[str]]
     """The id and the raw captions of every image of a split."""
     info = records.DatasetInfo.load(directory)
     dataset = tf.data.TFRecordDataset(info.shards(directory, split)).batch(_RECORDS_AT_ONCE)
-    for serialized in dataset:
-        parsed = records.parse(serialized, info, stores=())
-        captions = parsed[schema.CAPTION_TEXT].to_list()
-        for image_id, texts in zip(parsed[schema.IMAGE_ID].numpy(), captions, strict=True):
+    for batch in parsed(dataset, info):
+        captions = batch[schema.CAPTIONS].to_list()
+        for image_id, texts in zip(batch[schema.IDS].numpy(), captions, strict=True):
             yield image_id.decode(), [text.decode(errors="replace") for text in texts]
 
 
@@ -150,15 +142,13 @@ def pictures(source: Source, wanted: Collection[str]) -> dict[str, bytes]:
 
 def count_long(source: Source, max_words: int) -> int:
     """How many captions training leaves out because they have more than `max_words` words."""
-    info = source.info
     dataset = tf.data.TFRecordDataset(_captioned_shards(source)).batch(_RECORDS_AT_ONCE)
 
-    def count(total: tf.Tensor, serialized: tf.Tensor) -> tf.Tensor:
-        captions = records.parse(serialized, info, stores=())[schema.CAPTION_TEXT]
-        lengths = source.vocabulary.ids(captions.flat_values).row_lengths()
+    def count(total: tf.Tensor, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        lengths = source.vocabulary.ids(batch[schema.CAPTIONS].flat_values).row_lengths()
         return total + tf.math.count_nonzero(lengths > max_words)
 
-    return int(dataset.reduce(tf.constant(0, tf.int64), count).numpy())
+    return int(parsed(dataset, source.info).reduce(tf.constant(0, tf.int64), count).numpy())
 
 
 def _captioned_shards(source: Source) -> list[str]:
@@ -185,13 +175,13 @@ def _endless(source: Source, read: Callable, seed: int, shuffle_buffer: int) -> 
 
 
 def _captions(
-    paths: tf.Tensor, source: Source, deterministic: bool, max_words: int | None = None
+    source: Source, paths: tf.Tensor, deterministic: bool, max_words: int | None = None
 ) -> tf.data.Dataset:
     """One element a caption: its ids from <s> to </s>, its length and bucket, and its image."""
     info = source.info
 
     def expand(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
-        image = _image_part(serialized, source, info)
+        image = records.parse(serialized, info, [source.stores])
         captions = image[schema.CAPTIONS]
         row = captions.value_rowids()
         words = source.vocabulary.ids(captions.flat_values)
@@ -213,22 +203,9 @@ def _captions(
 
 
 def _records(paths: tf.Tensor, deterministic: bool) -> tf.data.Dataset:
-    return tf.data.Dataset.from_tensor_slices(paths).interleave(
-        tf.data.TFRecordDataset,
-        cycle_length=8,
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=deterministic,
-    )
-
-
-def _image_part(serialized: tf.Tensor, source: Source, info: records.DatasetInfo) -> dict:
-    parsed = records.parse(serialized, info, [source.stores])
-    is_encoded = source.stores == schema.IMAGES
-    return {
-        schema.IDS: parsed[schema.IMAGE_ID],
-        source.stores: parsed[schema.IMAGE_ENCODED if is_encoded else schema.IMAGE_FEATURES],
-        schema.CAPTIONS: parsed[schema.CAPTION_TEXT],
-    }
+    parallel = {"num_parallel_calls": tf.data.AUTOTUNE, "deterministic": deterministic}
+    dataset = tf.data.Dataset.from_tensor_slices(paths)
+    return dataset.interleave(tf.data.TFRecordDataset, cycle_length=8, **parallel)
 
 
 def _bucketed(dataset: tf.data.Dataset, batch_size: int, drop_remainder: bool) -> tf.data.Dataset:
@@ -246,9 +223,7 @@ def _bucketed(dataset: tf.data.Dataset, batch_size: int, drop_remainder: bool) -
     ).map(inputs_and_targets)
 
 
-def _rows_of_worker(
-    dataset: tf.data.Dataset, batch_size: int, workers: int, worker: int, deterministic: bool
-) -> tf.data.Dataset:
+def _rows_of_worker(dataset, batch_size, workers, worker, deterministic) -> tf.data.Dataset:
     if batch_size % workers:
         raise UserError(f"`batch_size` {batch_size} must be a multiple of {workers} workers.")
     if workers > 1:

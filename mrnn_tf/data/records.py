@@ -57,9 +57,7 @@ class DatasetInfo:
             splits = {name: SplitCounts(**counts) for name, counts in fields["splits"].items()}
             return cls(**fields | {"splits": splits, "stores": tuple(fields["stores"])})
         except (AttributeError, KeyError, TypeError) as error:
-            raise UserError(
-                f"{path} is not a {schema.DATASET_FILE} of mrnn_tf: {error}."
-            ) from error
+            raise UserError(f"{path} is not a dataset.json of mrnn_tf: {error}.") from error
 
     def shards(self, directory: str, split: str) -> list[str]:
         """Paths of a split's shards."""
@@ -87,9 +85,8 @@ def serialize(
         schema.CAPTION_TEXT: _bytes([caption.encode() for caption in captions]),
     }
     if features is not None:
-        feature[schema.IMAGE_FEATURES] = tf.train.Feature(
-            float_list=tf.train.FloatList(value=np.asarray(features, np.float32))
-        )
+        values = tf.train.FloatList(value=np.asarray(features, np.float32))
+        feature[schema.IMAGE_FEATURES] = tf.train.Feature(float_list=values)
     if encoded is not None:
         feature[schema.IMAGE_ENCODED] = _bytes([encoded])
     example = tf.train.Example(features=tf.train.Features(feature=feature))
@@ -97,16 +94,17 @@ def serialize(
 
 
 def parse(serialized: tf.Tensor, info: DatasetInfo, stores: Sequence[str]) -> dict[str, tf.Tensor]:
-    """The only record parser: string [B] -> ids, ragged captions, and what `stores` asks for."""
-    spec = {
-        schema.IMAGE_ID: tf.io.FixedLenFeature([], tf.string),
-        schema.CAPTION_TEXT: tf.io.RaggedFeature(tf.string),
+    """The only record parser: string [B] -> `ids`, ragged `captions` and each of the `stores`."""
+    features = tf.io.FixedLenFeature([info.feature_size], tf.float32)
+    forms = {
+        schema.IDS: (schema.IMAGE_ID, tf.io.FixedLenFeature([], tf.string)),
+        schema.CAPTIONS: (schema.CAPTION_TEXT, tf.io.RaggedFeature(tf.string)),
+        schema.FEATURES: (schema.IMAGE_FEATURES, features),
+        schema.IMAGES: (schema.IMAGE_ENCODED, tf.io.FixedLenFeature([], tf.string)),
     }
-    if schema.FEATURES in stores:
-        spec[schema.IMAGE_FEATURES] = tf.io.FixedLenFeature([info.feature_size], tf.float32)
-    if schema.IMAGES in stores:
-        spec[schema.IMAGE_ENCODED] = tf.io.FixedLenFeature([], tf.string)
-    return tf.io.parse_example(serialized, spec)
+    wanted = {name: forms[name] for name in (schema.IDS, schema.CAPTIONS, *stores)}
+    parsed = tf.io.parse_example(serialized, dict(wanted.values()))
+    return {name: parsed[key] for name, (key, _) in wanted.items()}
 
 
 def count_records(path: str) -> int:
