@@ -13,12 +13,9 @@ _ROWS_AT_ONCE = 4096
 
 
 class FeatureTable:
-    """Rows of `.npy` or `.npz` features by image name.
+    """Rows of features [N, D] by image name; line i of the text file `names` names row i.
 
-    Args:
-        path: str. A float16 or float32 array [N, D]; an `.npz` holds it as its only array, or as
-            `features`, and may hold the `names` too.
-        names: str. A text file of N lines, line i names row i; optional if the `.npz` has names.
+    An `.npz` holds the features as its only array, or as `features`, and may hold the `names` too.
     """
 
     def __init__(self, path: str, names: str | None = None):
@@ -62,10 +59,8 @@ class FeatureTable:
             bad = ~np.isfinite(rows).all(axis=1)
             if bad.any():
                 row = start + int(bad.argmax())
-                name = list(self._rows)[row]
-                raise UserError(
-                    f"`features` {self.path} holds NaN or infinity in row {row} ({name})."
-                )
+                where = f"row {row} ({list(self._rows)[row]})"
+                raise UserError(f"`features` {self.path} holds NaN or infinity in {where}.")
 
     def _parts(self) -> Iterator[tuple[int, np.ndarray]]:
         for start in range(0, len(self.array), _ROWS_AT_ONCE):
@@ -84,10 +79,8 @@ def _open(path: str) -> tuple[np.ndarray, np.ndarray | None]:
         raise UserError(f"`features` {path} is not a readable NumPy file: {error}") from None
     names = arrays.pop("names", None)
     if "features" not in arrays and len(arrays) != 1:
-        raise UserError(
-            f"`features` {path} must hold one array, or one called features; "
-            f"it holds {', '.join(arrays) or 'none'}."
-        )
+        held = ", ".join(arrays) or "none"
+        raise UserError(f"`features` {path} must hold one array or `features`; it holds {held}.")
     return arrays.get("features", next(iter(arrays.values()))), names
 
 

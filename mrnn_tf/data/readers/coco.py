@@ -30,16 +30,18 @@ def read(source: str, problems: Problems, seed: int = 0) -> list[CaptionedImage]
     test cut, so it is skipped and noted as a problem: give the file itself as the source.
     """
     annotations = _annotation_files(source)
-    captions_files = [file for file in annotations if file.captions_part]
-    image_lists = [file for file in annotations if not file.captions_part]
-    if not captions_files:
-        _require_one(source, image_lists, {file.path for file in image_lists})
-        return _listed_images(image_lists[0], problems)
+    chosen = [file for file in annotations if file.captions_part] or annotations
     # Each year cuts the same images anew: train2017 holds images of val2014.
-    _require_one(source, captions_files, {file.year for file in captions_files})
-    for file in image_lists:
-        problems.add("image list skipped beside captions", file.path)
-    return [image for file in captions_files for image in _captioned_images(file, problems, seed)]
+    if len({file.year if file.captions_part else file.path for file in chosen}) > 1:
+        names = ", ".join(os.path.basename(file.path) for file in chosen)
+        raise UserError(
+            f"The source {source!r} must have the captions of one year or one image list, received "
+            f"{names}: move the others away, or give one file as the source."
+        )
+    for file in annotations:
+        if file not in chosen:
+            problems.add("image list skipped beside captions", file.path)
+    return [image for file in chosen for image in _images(file, problems, seed)]
 
 
 def cut_validation(image_ids: Iterable[str], seed: int) -> dict[str, str]:
@@ -84,9 +86,8 @@ def _annotation_files(source: str) -> list[_AnnotationFile]:
             annotations.append(_AnnotationFile(path, captions_part, year, image_folder))
     if not annotations:
         raise FileNotFoundError(
-            f"The source {source!r} neither is nor has an annotation file: "
-            "captions_train<year>.json, captions_val<year>.json or image_info_<part><year>.json "
-            "is wanted."
+            f"The source {source!r} neither is nor has an annotation file: captions_train<year>."
+            "json, captions_val<year>.json or image_info_<part><year>.json is wanted."
         )
     return annotations
 
@@ -98,36 +99,17 @@ def _image_folder(root: str, part: str, year: str) -> str:
     return next(filter(tf.io.gfile.isdir, folders), folders[-1])
 
 
-def _require_one(source: str, annotations: list[_AnnotationFile], kinds: set[str]) -> None:
-    if len(kinds) > 1:
-        names = ", ".join(os.path.basename(file.path) for file in annotations)
-        raise UserError(
-            f"The source {source!r} must have the captions of one year or one image list, received "
-            f"{names}: move the others away, or give one file as the source."
-        )
-
-
-def _image_paths(file: _AnnotationFile, images: list, problems: Problems) -> list[tuple[str, str]]:
+def _images(file: _AnnotationFile, problems: Problems, seed: int) -> list[CaptionedImage]:
+    content = load_json(file.path)
     paths = []
-    for index, image in enumerate(images):
+    for index, image in enumerate(content["images"]):
         match image:
             case {"id": int(image_id), "file_name": str(name)}:
                 paths.append((str(image_id), os.path.join(file.image_folder, name)))
             case _:
                 problems.add("malformed entry", f"{file.path}: images[{index}]")
-    return paths
-
-
-def _listed_images(file: _AnnotationFile, problems: Problems) -> list[CaptionedImage]:
-    return [
-        CaptionedImage(image_id, schema.TEST, (), path)
-        for image_id, path in _image_paths(file, load_json(file.path)["images"], problems)
-    ]
-
-
-def _captioned_images(file: _AnnotationFile, problems: Problems, seed: int) -> list[CaptionedImage]:
-    content = load_json(file.path)
-    paths = _image_paths(file, content["images"], problems)
+    if not file.captions_part:
+        return [CaptionedImage(image_id, schema.TEST, (), path) for image_id, path in paths]
     image_ids = {image_id for image_id, _ in paths}
     captions = collections.defaultdict(list)
     for index, annotation in enumerate(content.get("annotations", ())):

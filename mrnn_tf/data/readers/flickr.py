@@ -53,11 +53,14 @@ def read(source: str, problems: Problems, layout: Layout) -> list[CaptionedImage
     """
     token_file = _first_file(source, layout, layout.token_files)
     if token_file is None:
-        raise FileNotFoundError(
-            f"The source {source!r} has no caption file: {' or '.join(layout.token_files)} is "
-            "wanted."
-        )
-    captions = _captions(token_file, problems)
+        wanted = " or ".join(layout.token_files)
+        raise FileNotFoundError(f"The source {source!r} has no caption file: {wanted} is wanted.")
+    captions = collections.defaultdict(list)
+    for position, line in _lines(token_file, problems):
+        if match := _TOKEN_LINE.fullmatch(line):
+            captions[match["name"].strip()].append(match["caption"])
+        else:
+            problems.add("malformed line", position)
     folders = [os.path.join(source, folder) for folder in layout.image_folders]
     folder = next(filter(tf.io.gfile.isdir, folders), folders[-1])
     images = []
@@ -69,17 +72,6 @@ def read(source: str, problems: Problems, layout: Layout) -> list[CaptionedImage
     for name in sorted(captions.keys() - {image.image_id for image in images}):
         problems.add("image in no split", name)
     return images
-
-
-def _captions(token_file: str, problems: Problems) -> dict[str, list[str]]:
-    captions = collections.defaultdict(list)
-    for position, line in _lines(token_file, problems):
-        match = _TOKEN_LINE.fullmatch(line)
-        if match:
-            captions[match["name"].strip()].append(match["caption"])
-        else:
-            problems.add("malformed line", position)
-    return captions
 
 
 def _split_names(source: str, layout: Layout, problems: Problems) -> list[tuple[str, str]]:

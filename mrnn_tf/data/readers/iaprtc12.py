@@ -27,28 +27,24 @@ def read(source: str, problems: Problems) -> list[CaptionedImage]:
     root = next((r for r in roots if tf.io.gfile.isdir(os.path.join(r, _ANNOTATIONS))), None)
     if root is None:
         raise FileNotFoundError(f"The source {source!r} has no folder {_ANNOTATIONS}.")
-    annotated = _annotated_ids(os.path.join(root, _ANNOTATIONS))
-    images = []
-    for split, image_id in _listed_ids(source):
-        captions = ()
-        if image_id in annotated:
-            captions = _sentences(os.path.join(root, _ANNOTATIONS, f"{image_id}.eng"))
-        if not captions:
-            problems.add("listed image without captions", image_id)
-        path = os.path.join(root, "images", f"{image_id}.jpg")
-        images.append(CaptionedImage(image_id, split, captions, path))
-    for image_id in sorted(annotated - {image.image_id for image in images}):
-        problems.add("image in no split", image_id)
-    return images
-
-
-def _annotated_ids(folder: str) -> set[str]:
-    return {
+    folder = os.path.join(root, _ANNOTATIONS)
+    annotated = {
         os.path.relpath(os.path.join(directory, name), folder).removesuffix(".eng")
         for directory, _, names in tf.io.gfile.walk(folder)
         for name in names
         if name.endswith(".eng")
     }
+    images = []
+    for split, image_id in _listed_ids(source):
+        path = os.path.join(folder, f"{image_id}.eng")
+        captions = _sentences(path) if image_id in annotated else ()
+        if not captions:
+            problems.add("listed image without captions", image_id)
+        picture = os.path.join(root, "images", f"{image_id}.jpg")
+        images.append(CaptionedImage(image_id, split, captions, picture))
+    for image_id in sorted(annotated - {image.image_id for image in images}):
+        problems.add("image in no split", image_id)
+    return images
 
 
 def _listed_ids(source: str) -> list[tuple[str, str]]:

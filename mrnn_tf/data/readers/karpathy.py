@@ -55,10 +55,8 @@ def _json_file(source: str) -> str:
             "dataset_flickr30k.json or dataset_coco.json is wanted."
         )
     if len(names) > 1:
-        raise UserError(
-            f"The source {source!r} has several datasets, {', '.join(names)}: give the file "
-            "wanted as the source."
-        )
+        names = ", ".join(names)
+        raise UserError(f"The source {source!r} has several datasets, {names}: give the one file.")
     return os.path.join(source, names[0])
 
 
