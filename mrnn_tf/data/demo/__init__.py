@@ -33,13 +33,9 @@ def scenes(seed: int, images: int) -> Iterator[tuple[str, str, Scene, np.random.
 
 
 def write(folder: str, seed: int = 0, images: int = 1500) -> int:
-    """Writes `images/*.jpg` and `captions.jsonl` below the folder unless they are there already.
+    """Writes `images/*.jpg` and `captions.jsonl` unless they are there; returns how many images.
 
-    Returns:
-        The number of images.
-
-    Raises:
-        ValueError: The folder holds other captions, or there would be no image.
+    Refuses a folder with other captions.
     """
     if images < 1:
         raise UserError(f"`images` must be 1 or more, received {images}.")

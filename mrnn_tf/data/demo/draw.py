@@ -85,10 +85,8 @@ def _above(scene: Scene, rng: np.random.Generator) -> list[Placed]:
     ys = ceiling - rng.random(len(xs)) * (ceiling - high * scale - MARGIN)
     reach = wide * scale / 2 + MARGIN
     below = np.clip(xs.mean() + rng.uniform(-15, 15), reach, SIZE - reach)
-    return [
-        *((first, x, y, scale) for x, y in zip(xs, ys, strict=True)),
-        (second, below, floor, scale),
-    ]
+    group = [(first, x, y, scale) for x, y in zip(xs, ys, strict=True)]
+    return [*group, (second, below, floor, scale)]
 
 
 def _extent(thing: Thing) -> tuple[float, float]:
@@ -96,10 +94,8 @@ def _extent(thing: Thing) -> tuple[float, float]:
     width, height = thing.extent
     tilt = math.radians(TILT.get(thing.action, 0))
     rise = RISE.get(thing.action, 0) * SIZES[thing.size]
-    return (
-        width * math.cos(tilt) + height * math.sin(tilt),
-        height * math.cos(tilt) + width * math.sin(tilt) + rise,
-    )
+    cos, sin = math.cos(tilt), math.sin(tilt)
+    return width * cos + height * sin, height * cos + width * sin + rise
 
 
 def _row(things: list[Thing], scale: float, spread: float, rng) -> tuple[np.ndarray, float]:

@@ -42,13 +42,8 @@ def _range(text: str) -> tuple[float, float]:
 class Pen:
     """Draws on an image in units of `scale` pixels.
 
-    Args:
-        image: what to draw on.
-        scale: pixels of a unit.
-        rng: draws the random numbers and repetitions.
-        tint: the light on colours written as #rrggbb; colours by name shine as they are.
-        colours: more colours by name.
-        action: the pose of what is drawn.
+    `tint` is the light on colours written as #rrggbb; colours by name shine as they are. `colours`
+    are more of these. `action` is the pose of what is drawn.
     """
 
     def __init__(self, image, scale, rng, tint=(1, 1, 1), colours=(), action=""):

@@ -13,8 +13,7 @@ SKY, WATER, GROUND = "sky", "water", "ground"
 
 # Where an action happens, if not on the ground; it also is the pose that is drawn.
 ZONES = {"fly": SKY, "float": SKY, "swim": WATER, "sail": WATER, "drift": WATER, "leap": WATER}
-
-
+SIZES = {"small": 0.72, "medium": 1.0, "big": 1.3}
 TABLES = resources.load("scenes.toml")
 
 
@@ -49,19 +48,6 @@ def _read(form: type, row: dict) -> Kind | Place:
 
 KINDS = {name: _read(Kind, row) for name, row in TABLES["kinds"].items()}
 PLACES = {name: _read(Place, row) for name, row in TABLES["places"].items()}
-
-# The relations of a first thing to a second one by their zones. "right of", "under" and "in front
-# of" are the same facts told from the second thing: `captions` words them both ways.
-RELATIONS = {
-    (GROUND, GROUND): ("left", "left", "behind"),
-    (WATER, WATER): ("left",),
-    (SKY, SKY): ("left",),
-    (WATER, GROUND): ("behind",),
-    (SKY, GROUND): ("above",),
-    (SKY, WATER): ("above",),
-}
-
-SIZES = {"small": 0.72, "medium": 1.0, "big": 1.3}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,9 +124,9 @@ def _any_scene(rng: np.random.Generator) -> Scene:
     place = pick(rng, list(PLACES))
     lights, kinds = PLACES[place].lights, PLACES[place].things
     first, second = (_any_thing(rng, pick(rng, kinds), place) for _ in range(2))
-    if (first.zone, second.zone) not in RELATIONS:
+    if second.zone not in TABLES["relations"][first.zone]:
         first, second = second, first
-    relation = pick(rng, RELATIONS[first.zone, second.zone])
+    relation = pick(rng, TABLES["relations"][first.zone][second.zone])
     if relation == "behind" and first.extent[1] < 0.9 * second.extent[1]:  # it would be hidden
         relation = "left" if first.zone == second.zone else None
     if relation is None or first.kind == second.kind or rng.random() < 0.3:
