@@ -20,12 +20,7 @@ def unit_forget_bias(shape, dtype=None):
 
 
 class RecurrentCell(keras.layers.Layer):
-    """What the cells share: a recurrent kernel, and an input of `gates * units` values.
-
-    Args:
-        units: int.
-        recurrent_initializer: Keras initializer of the recurrent kernel.
-    """
+    """What the cells share: a recurrent kernel, and an input of `gates * units` values."""
 
     gates = 1
     states = 1
@@ -39,29 +34,23 @@ class RecurrentCell(keras.layers.Layer):
         self.output_size = units
 
     def build(self, input_shape):
+        shape = (self.units, self.gates * self.units)
         self.recurrent_kernel = self.add_weight(
-            shape=(self.units, self.gates * self.units),
-            initializer=self.recurrent_initializer,
-            name="recurrent_kernel",
+            shape, self.recurrent_initializer, name="recurrent_kernel"
         )
 
     def get_config(self):
-        return {
-            **super().get_config(),
-            "units": self.units,
-            "recurrent_initializer": keras.initializers.serialize(self.recurrent_initializer),
-        }
+        initializer = keras.initializers.serialize(self.recurrent_initializer)
+        own = {"units": self.units, "recurrent_initializer": initializer}
+        return {**super().get_config(), **own}
 
 
 @register
 class MRNNCell(RecurrentCell):
     """The recurrent step of the m-RNN: the word enters without a projection of its own.
 
-    With the sigmoid and behind a dense projection it is the Elman network, Eq. 1.
-
-    Args:
-        units: int.
-        activation: string, f2: `"relu"`, `"sigmoid"` or `"scaled_tanh"`.
+    With the sigmoid and behind a dense projection it is the Elman network, Eq. 1. `activation`,
+    one of `ACTIVATIONS`, is f2.
 
     Example:
 
@@ -90,9 +79,7 @@ class GRUCell(RecurrentCell):
 
     def build(self, input_shape):
         super().build(input_shape)
-        self.recurrent_bias = self.add_weight(
-            shape=(3 * self.units,), initializer="zeros", name="recurrent_bias"
-        )
+        self.recurrent_bias = self.add_weight((3 * self.units,), "zeros", name="recurrent_bias")
 
     def call(self, inputs, states):
         (h,) = states
@@ -121,8 +108,11 @@ class LSTMCell(RecurrentCell):
         return h, [h, c]
 
 
-def recurrent_cell(kind: str, units: int, activation: str, **kwargs) -> RecurrentCell:
+def recurrent_cell(
+    kind: str, units: int, activation: str, initializer="orthogonal"
+) -> RecurrentCell:
     """The cell of a `ModelConfig.cell`; `activation` is for `mrnn` alone."""
+    options = {"recurrent_initializer": initializer, "name": "cell"}
     if kind in ("mrnn", "elman"):
-        return MRNNCell(units, activation if kind == "mrnn" else "sigmoid", **kwargs)
-    return {"gru": GRUCell, "lstm": LSTMCell}[kind](units, **kwargs)
+        return MRNNCell(units, activation if kind == "mrnn" else "sigmoid", **options)
+    return {"gru": GRUCell, "lstm": LSTMCell}[kind](units, **options)

@@ -21,9 +21,6 @@ class FeatureNorm(keras.layers.Layer):
     initialisation and one learning rate fit them all. The length is the image's learning rate: a
     step of Adam moves V_I I by its multiple. It computes in float32 under any policy: the squares
     of raw features overflow float16.
-
-    Args:
-        length: float.
     """
 
     def __init__(self, length, **kwargs):
@@ -58,16 +55,11 @@ class Dropout(keras.layers.Layer):
     the numbers are a pure function of the seed, of how often the layer was called, and of the
     replica. Each replica counts for itself (`on_read`), so counting costs no communication; all
     count alike, so one count is saved.
-
-    Args:
-        rate: float.
-        seed: int.
     """
 
     def __init__(self, rate, seed=0, **kwargs):
         super().__init__(**kwargs)
-        self.rate = rate
-        self.seed = seed
+        self.rate, self.seed = rate, seed
         counter = {"aggregation": "only_first_replica", "synchronization": "on_read"}
         self.calls = keras.Variable("zeros", (), "int64", trainable=False, name="calls", **counter)
 
@@ -75,9 +67,8 @@ class Dropout(keras.layers.Layer):
         if not training or self.rate == 0.0:
             return inputs
         # Whole random words against a threshold: five times as fast as uniform floats.
-        bits = tf.random.stateless_uniform(
-            tf.shape(inputs), self._next_seed(), minval=None, maxval=None, dtype=tf.int32
-        )
+        shape, seed = tf.shape(inputs), self._next_seed()
+        bits = tf.random.stateless_uniform(shape, seed, minval=None, maxval=None, dtype=tf.int32)
         kept = bits >= int(self.rate * 2**32) - 2**31
         return tf.where(kept, inputs * (1 / (1 - self.rate)), tf.zeros([], inputs.dtype))
 

@@ -13,11 +13,9 @@ from mrnn_tf import schema
 
 
 def sentence_costs(logits: tf.Tensor, targets: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """-log2 P(sentence) [B] and the number of its words with the end sign [B].
+    """-log2 P(sentence) [B] and the number of its words with the end token [B].
 
-    Args:
-        logits: float [B, T, V].
-        targets: int [B, T], padded with `schema.PAD_ID`; padding costs nothing.
+    Logits are [B, T, V], targets [B, T]; padding costs nothing.
     """
     nats = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=targets, logits=logits)
     is_word = tf.not_equal(targets, schema.PAD_ID)

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 from keras import ops
+from keras.layers import Identity
 
 from mrnn_tf import schema
 from mrnn_tf.config import ModelConfig
@@ -30,13 +31,8 @@ class MRNN(keras.Model):
     The inputs are a dict of `features` float [B, D], the raw output of the encoder, and `word_ids`
     int [B, T], beginning with the start sign; the output is float [B, T, V]. Decoding, scoring and
     export use the same layers through the methods. There an image is a dict with its projection
-    [B, size] for every place that it enters, and a state is a list of [B, units].
-
-    Args:
-        config: `ModelConfig`, or the dict of one.
-        vocabulary_size: int, V, reserved words included.
-        feature_size: int, D.
-        seed: int, of the initial weights and of dropout.
+    [B, size] for every place that it enters, and a state is a list of [B, units]. V counts the
+    reserved words too; `seed` is that of the initial weights and of dropout.
 
     Example:
 
@@ -66,58 +62,41 @@ class MRNN(keras.Model):
             )
         chance = random.Random(seed)
 
-        def dense(units, name, use_bias=False, **kwargs):
+        def dense(units, name, **kwargs):
             glorot = keras.initializers.GlorotUniform(chance.getrandbits(31))
-            return keras.layers.Dense(
-                units, use_bias=use_bias, kernel_initializer=glorot, name=name, **kwargs
-            )
+            options = {"use_bias": False, "kernel_initializer": glorot, **kwargs}
+            return keras.layers.Dense(units, name=name, **options)
 
-        def dropout(rate, name):
-            return Dropout(rate, chance.getrandbits(31), name=name)
+        def dropout(name):
+            return Dropout(getattr(config, name), chance.getrandbits(31), name=name)
 
         # === Layers ===
         two_layers = wiring.embedding_layers == 2
         # Words begin at the scale of the image, but a table that is the softmax too begins small.
         scale = 0.05 if wiring.tied_softmax else 0.5
+        uniform = keras.initializers.RandomUniform(-scale, scale, chance.getrandbits(31))
+        size = config.embedding_1 if two_layers else config.embedding_2
         self.embedding_1 = keras.layers.ReversibleEmbedding(
-            vocabulary_size,
-            config.embedding_1 if two_layers else config.embedding_2,
-            embeddings_initializer=keras.initializers.RandomUniform(
-                -scale, scale, chance.getrandbits(31)
-            ),
-            name="embedding_1",
+            vocabulary_size, size, embeddings_initializer=uniform, name="embedding_1"
         )
-        self.embedding_2 = (
-            dense(config.embedding_2, "embedding_2") if two_layers else keras.layers.Identity()
-        )
-        self.dropout_embedding = dropout(config.dropout_embedding, "dropout_embedding")
+        self.embedding_2 = dense(config.embedding_2, "embedding_2") if two_layers else Identity()
+        self.dropout_embedding = dropout("dropout_embedding")
 
-        self.cell = recurrent_cell(
-            cell,
-            config.recurrent,
-            config.activation,
-            recurrent_initializer=keras.initializers.Orthogonal(seed=chance.getrandbits(31)),
-            name="cell",
-        )
+        orthogonal = keras.initializers.Orthogonal(seed=chance.getrandbits(31))
+        self.cell = recurrent_cell(cell, config.recurrent, config.activation, orthogonal)
+        gates, bias = self.cell.gates * config.recurrent, self.cell.input_bias
         self.to_recurrent = (
-            keras.layers.Identity()
+            Identity()
             if cell == "mrnn"
-            else dense(
-                self.cell.gates * config.recurrent,
-                "to_recurrent",
-                use_bias=True,
-                bias_initializer=self.cell.input_bias,
-            )
+            else dense(gates, "to_recurrent", use_bias=True, bias_initializer=bias)
         )
         self.recurrence = keras.layers.RNN(self.cell, return_sequences=True, name="recurrence")
-        self.dropout_recurrent = dropout(config.dropout_recurrent, "dropout_recurrent")
+        self.dropout_recurrent = dropout("dropout_recurrent")
 
         # One V_I for two places needs places of one size.
         multimodal = config.embedding_2 if wiring.shared_image_weights else config.multimodal
-        self.feature_norm = (
-            FeatureNorm(config.feature_norm) if config.feature_norm else keras.layers.Identity()
-        )
-        self.dropout_features = dropout(config.dropout_features, "dropout_features")
+        self.feature_norm = FeatureNorm(config.feature_norm) if config.feature_norm else Identity()
+        self.dropout_features = dropout("dropout_features")
         shared = dense(multimodal, "image") if wiring.shared_image_weights else None
         for entry in wiring.image_to:
             size = multimodal if entry == "multimodal" else config.embedding_2
@@ -127,7 +106,7 @@ class MRNN(keras.Model):
         if wiring.multimodal_layer:
             self.multimodal_size = multimodal
             self.recurrent_to_multimodal = dense(multimodal, "recurrent_to_multimodal")
-            self.dropout_multimodal = dropout(config.dropout_multimodal, "dropout_multimodal")
+            self.dropout_multimodal = dropout("dropout_multimodal")
         if wiring.words_to_multimodal:
             self.words_to_multimodal = dense(multimodal, "words_to_multimodal")
         if wiring.tied_softmax:
@@ -146,9 +125,7 @@ class MRNN(keras.Model):
         super().__init__(inputs=inputs, outputs=logits, **kwargs)
 
         # === Config ===
-        self.config = config
-        self.vocabulary_size = vocabulary_size
-        self.feature_size = feature_size
+        self.config, self.vocabulary_size, self.feature_size = config, vocabulary_size, feature_size
         self.seed = seed
 
     @property
@@ -157,16 +134,12 @@ class MRNN(keras.Model):
         return sum(math.prod(weight.shape) for weight in self.trainable_variables)
 
     def project_image(self, features, training: bool | None = None) -> Image:
-        """V_I I for every place that the image [B, D] enters, once for all words.
-
-        With `training` the dropout of the features acts, behind the norm.
-        """
+        """V_I I for every place that the image [B, D] enters, once for all words."""
         features = self.dropout_features(self.feature_norm(features), training=training)
-        if not self.wiring.image_to:
+        entries = self.wiring.image_to
+        if not entries:
             return {"multimodal": self._zeros(features, self.multimodal_size)}
-        return {
-            entry: getattr(self, f"image_to_{entry}")(features) for entry in self.wiring.image_to
-        }
+        return {entry: getattr(self, f"image_to_{entry}")(features) for entry in entries}
 
     def initial_state(self, image: Image) -> State:
         """The state before the first word."""
@@ -183,17 +156,13 @@ class MRNN(keras.Model):
         return self.logits_from(self._join(words, r), image), state
 
     def word_part(self, ids, image: Image | None = None) -> tf.Tensor:
-        """h = V_w w + V_r r [B, T, M], which is the same for all images.
-
-        Only the variants whose recurrence sees the image need `image`.
-        """
+        """h = V_w w + V_r r [B, T, M]; the same for all images unless the recurrence sees them."""
         if image is None and self.wiring.recurrence_sees_image:
             raise UserError(
                 f"The variant `{self.config.variant}` cannot read words without an image: its "
                 "recurrence sees the image. Score with `step`."
             )
-        # No mask: padding is on the right, so it reaches the state of no word, and the cost leaves
-        # its own logits out.
+        # No mask: padding on the right reaches the state of no word, and costs nothing.
         image = image or {}
         words = self._embed(ids, image)
         state = self.initial_state(image) if "start" in image else None
@@ -236,13 +205,8 @@ class MRNN(keras.Model):
         return self._embed(ops.arange(self.vocabulary_size), {})["embedding_2"]
 
     def get_config(self):
-        return {
-            "config": self.config.to_dict(),
-            "vocabulary_size": self.vocabulary_size,
-            "feature_size": self.feature_size,
-            "seed": self.seed,
-            "name": self.name,
-        }
+        sizes = {"vocabulary_size": self.vocabulary_size, "feature_size": self.feature_size}
+        return {"config": self.config.to_dict(), **sizes, "seed": self.seed, "name": self.name}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

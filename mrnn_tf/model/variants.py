@@ -10,25 +10,18 @@ Place = Literal["start", "embedding", "multimodal"]
 class Wiring:
     """Which layers a variant has and what they are connected to.
 
-    Args:
-        embedding_layers: int, 2, or 1 for a single layer of the size of layer II.
-        words_to_multimodal: string, the embedding layer that V_w reads, or `None`.
-        image_to: tuple of places where the image enters: `"multimodal"` is Eq. 3, `"embedding"`
-            word embedding layer II at every word, `"start"` the recurrence, as its first input.
-        shared_image_weights: bool, one V_I for all places. They need equal sizes, so the
-            multimodal layer takes the size of word embedding layer II.
-        tied_softmax: bool, the softmax uses the transposed word embedding layer I.
-        multimodal_layer: bool, `False` puts the softmax directly on the recurrent layer.
-        cell: string, the only cell of this variant, or `None` for the configured one.
+    The image enters the multimodal layer (Eq. 3), word embedding layer II at every word, or the
+    recurrence as its first input, "start". One V_I for two places needs places of one size, so the
+    multimodal layer then takes the size of word embedding layer II.
     """
 
-    embedding_layers: int = 2
-    words_to_multimodal: Literal["embedding_1", "embedding_2"] | None = "embedding_2"
+    embedding_layers: int = 2  # or 1, of the size of layer II
+    words_to_multimodal: Literal["embedding_1", "embedding_2"] | None = "embedding_2"  # read by V_w
     image_to: tuple[Place, ...] = ("multimodal",)
     shared_image_weights: bool = False
-    tied_softmax: bool = False
-    multimodal_layer: bool = True
-    cell: str | None = None
+    tied_softmax: bool = False  # to the transposed word embedding layer I
+    multimodal_layer: bool = True  # or the softmax directly on the recurrent layer
+    cell: str | None = None  # the only cell of the variant
 
     @property
     def recurrence_sees_image(self) -> bool:
@@ -48,12 +41,5 @@ WIRINGS: dict[str, Wiring] = {
         image_to=("embedding", "multimodal"), shared_image_weights=True
     ),
     "mrnn_shared": Wiring(tied_softmax=True),
-    # Show and Tell (Vinyals et al. 2015).
-    "nic": Wiring(
-        embedding_layers=1,
-        words_to_multimodal=None,
-        image_to=("start",),
-        multimodal_layer=False,
-        cell="lstm",
-    ),
+    "nic": Wiring(1, None, ("start",), multimodal_layer=False, cell="lstm"),  # Show and Tell
 }
