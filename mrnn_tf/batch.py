@@ -7,9 +7,7 @@ counts its files when the pipeline has ended.
 import contextlib
 import itertools
 import logging
-import sys
 import threading
-import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 
@@ -36,7 +34,6 @@ with _quietly():  # Beam warns of every cloud that it was not installed for
     from apache_beam.runners.runner import create_runner
 
 _UNLISTED_RUNNERS = {"DaskRunner": "apache_beam.runners.dask.dask_runner.DaskRunner"}
-_SECONDS_BETWEEN_LINES = 10
 
 
 def parse_options(argv: Sequence[str]) -> PipelineOptions:
@@ -47,7 +44,13 @@ def parse_options(argv: Sequence[str]) -> PipelineOptions:
     options = PipelineOptions(list(argv))
     standard = options.view_as(StandardOptions)
     standard.runner = _UNLISTED_RUNNERS.get(standard.runner, standard.runner)
-    _import_runner(standard.runner)
+    try:
+        if standard.runner is not None:
+            create_runner(standard.runner)  # Beam knows the flags of a runner that is imported
+    except ValueError as error:  # there is no such runner
+        raise UserError(str(error)) from error
+    except ImportError as error:
+        raise UserError(f"The runner {standard.runner} is not installed: {error}") from error
     known = options.get_all_options(drop_default=True)
     received = options.get_all_options(drop_default=True, retain_unknown_options=True)
     unknown = sorted(set(received) - set(known))
@@ -78,29 +81,16 @@ def run(
         raise UserError(f"A worker failed: {str(error).strip().splitlines()[-1]}") from error
 
 
-def _import_runner(name: str | None) -> None:
-    """Lets Beam know the flags of a runner, which are defined beside it."""
-    try:
-        if name is not None:
-            create_runner(name)
-    except ValueError as error:  # there is no such runner
-        raise UserError(str(error)) from error
-    except ImportError as error:
-        raise UserError(f"The runner {name} is not installed: {error}") from error
-
-
 @contextlib.contextmanager
 def _progress(done: Callable[[], int], total: int, unit: str) -> Iterator[None]:
     """A bar on a terminal, a line now and then in a log."""
     stop = threading.Event()
 
     def watch(bar: tqdm) -> None:
-        last = time.monotonic()
-        while not stop.wait(1):
+        while not stop.wait(10 if bar.disable else 1):
             bar.n = done()
             bar.refresh()
-            if not sys.stderr.isatty() and time.monotonic() - last > _SECONDS_BETWEEN_LINES:
-                last = time.monotonic()
+            if bar.disable:
                 logging.info("%d of %d %s", bar.n, total, unit)
 
     with tqdm(total=total, unit=f" {unit}", disable=None) as bar:

@@ -5,19 +5,9 @@
 A preset is a function without arguments that returns a `ModelConfig` and a `TrainConfig`.
 """
 
-from collections.abc import Callable
-
 from mrnn_tf.config import ModelConfig, TrainConfig
 
-PRESETS: dict[str, Callable[[], tuple[ModelConfig, TrainConfig]]] = {}
 
-
-def _preset(function):
-    PRESETS[function.__name__] = function
-    return function
-
-
-@_preset
 def paper() -> tuple[ModelConfig, TrainConfig]:
     """The network and the sizes of the paper.
 
@@ -27,7 +17,6 @@ def paper() -> tuple[ModelConfig, TrainConfig]:
     return ModelConfig(), TrainConfig(epochs=14.0)
 
 
-@_preset
 def shared() -> tuple[ModelConfig, TrainConfig]:
     """The paper's m-RNN-shared: the softmax uses the transposed word embeddings.
 
@@ -37,7 +26,6 @@ def shared() -> tuple[ModelConfig, TrainConfig]:
     return ModelConfig(variant="mrnn_shared"), TrainConfig(epochs=14.0, learning_rate=3e-3)
 
 
-@_preset
 def best() -> tuple[ModelConfig, TrainConfig]:
     """A second stage after `paper`: trains the run `initial_run` on CIDEr-D.
 
@@ -46,13 +34,10 @@ def best() -> tuple[ModelConfig, TrainConfig]:
     BLEU-4 .215, CIDEr .545. Trains 2 epochs, five minutes on one core.
     """
     cider = {"objective": "cider", "candidates": 5, "batch_size": 320, "evaluate_epochs": 0.5}
-    return (
-        ModelConfig(dropout_features=0.3),
-        TrainConfig(epochs=2.0, learning_rate=1e-4, warmup_steps=20, **cider),
-    )
+    train = TrainConfig(epochs=2.0, learning_rate=1e-4, warmup_steps=20, **cider)
+    return ModelConfig(dropout_features=0.3), train
 
 
-@_preset
 def demo() -> tuple[ModelConfig, TrainConfig]:
     """The paper's network at half its sizes, for the embedded dataset: `make demo`.
 
@@ -60,7 +45,8 @@ def demo() -> tuple[ModelConfig, TrainConfig]:
     """
     small = {"embedding_1": 64, "embedding_2": 128, "recurrent": 128, "multimodal": 256}
     dropout = {"dropout_embedding": 0.2, "dropout_recurrent": 0.2, "dropout_multimodal": 0.3}
-    return (
-        ModelConfig(**small, **dropout),
-        TrainConfig(epochs=15.0, batch_size=64, learning_rate=2e-3),
-    )
+    train = TrainConfig(epochs=15.0, batch_size=64, learning_rate=2e-3)
+    return ModelConfig(**small, **dropout), train
+
+
+PRESETS = {preset.__name__: preset for preset in (paper, shared, best, demo)}

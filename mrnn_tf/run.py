@@ -25,8 +25,7 @@ class Network(tf.Module):
 
     def __init__(self, model: MRNN, encoder: encoders.Encoder | None = None):
         super().__init__(name="network")
-        self.model = model
-        self.encoder = encoder
+        self.model, self.encoder = model, encoder
         # The name of the encoder's weights in a checkpoint, which takes the shortest one.
         self.encoder_model = encoder.model if encoder else None
         self.mean_features = tf.Variable(tf.zeros([model.feature_size]), trainable=False)
@@ -34,7 +33,7 @@ class Network(tf.Module):
     @property
     def models(self) -> list[keras.Model]:
         """The m-RNN, and the encoder's network where the run trains it."""
-        return [self.model, *([self.encoder_model] if self.encoder_model else [])]
+        return [self.model, self.encoder_model] if self.encoder else [self.model]
 
     def trainable_parts(self) -> list[list]:
         """The trainable variables of each of the models."""
@@ -108,10 +107,8 @@ class Run:
         assets = tf.io.gfile.join(directory, "assets")
         path = tf.io.gfile.join(assets, schema.CONFIG_FILE)
         if not tf.io.gfile.exists(path):
-            raise FileNotFoundError(
-                f"{directory} holds no assets/{schema.CONFIG_FILE}: it is no version that "
-                "`python -m export.task` made."
-            )
+            missing = f"{directory} holds no assets/{schema.CONFIG_FILE}"
+            raise FileNotFoundError(f"{missing}: no `python -m export.task` made this version.")
         facts = files.read_json(path, "the configuration of an exported run is wanted")
         try:
             config, step = RunConfig.from_dict(facts["run"]), int(facts["step"])

@@ -6,8 +6,7 @@ COCO's "man's": dropping them would make words such as "s" and "t".
 """
 
 import collections
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import tensorflow as tf
 import tensorflow_text as tf_text
@@ -57,22 +56,19 @@ class Vocabulary(tf.Module):
             raise UserError(f"The vocabulary holds the word {twice!r} twice.")
         self.words = words
         self._words = tf.constant(words)
-        self._ids = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(
-                self._words, tf.range(len(words), dtype=tf.int32), value_dtype=tf.int32
-            ),
-            default_value=schema.UNKNOWN_ID,
-        )
+        pairs = tf.lookup.KeyValueTensorInitializer(self._words, tf.range(len(words)))
+        self._ids = tf.lookup.StaticHashTable(pairs, schema.UNKNOWN_ID)
 
     def __len__(self) -> int:
         return len(self.words)
 
     @classmethod
-    def build(cls, captions: Iterable[str], min_count: int = 5) -> "Vocabulary":
+    def build(cls, captions: Sequence[str], min_count: int = 5) -> "Vocabulary":
         """Words seen at least `min_count` times, most frequent first, ties by the alphabet."""
         counts = collections.Counter()
-        for batch in _batches(captions, 10_000):
-            counts.update(tokenize(tf.constant(batch)).flat_values.numpy().tolist())
+        for start in range(0, len(captions), 10_000):
+            words = tokenize(tf.constant(captions[start : start + 10_000])).flat_values
+            counts.update(words.numpy().tolist())
         kept = [word.decode() for word, count in counts.items() if count >= min_count]
         kept.sort(key=lambda word: (-counts[word.encode()], word))
         return cls(schema.RESERVED_WORDS + tuple(kept))
@@ -108,9 +104,3 @@ class Vocabulary(tf.Module):
         silent = ended | tf.equal(ids, schema.START_ID) | tf.equal(ids, schema.PAD_ID)
         words = tf.where(silent, "", tf.strings.join([" ", self.lookup(ids)]))
         return tf.strings.strip(tf.strings.reduce_join(words, axis=-1))
-
-
-def _batches(items: Iterable, size: int) -> Iterable[list]:
-    items = iter(items)
-    while batch := list(itertools.islice(items, size)):
-        yield batch

@@ -26,10 +26,7 @@ from mrnn_tf.metrics import captions, coco
 _ROWS = {
     "images": ("images", ","),
     "tokenizer": ("tokenizer", ""),
-    "bleu_1": ("BLEU-1", ".4f"),
-    "bleu_2": ("BLEU-2", ".4f"),
-    "bleu_3": ("BLEU-3", ".4f"),
-    "bleu_4": ("BLEU-4", ".4f"),
+    **{f"bleu_{n}": (f"BLEU-{n}", ".4f") for n in (1, 2, 3, 4)},
     "cider": ("CIDEr-D", ".4f"),
     "rouge_l": ("ROUGE-L", ".4f"),
     "meteor": ("METEOR", ".4f"),
@@ -51,9 +48,7 @@ class MetricsOptions(Config):
         choices=captions.TOKENIZERS,
     )
     output: str | None = field(None, "file for all scores, also those of each image")
-    training: str | None = field(
-        None, "file like `references`; adds the share of captions that are not in it"
-    )
+    training: str | None = field(None, "like `references`; adds the share of captions not in it")
     meteor: bool = field(True, "run METEOR where there is Java: half a minute more")
 
 
@@ -64,9 +59,7 @@ def score(options: MetricsOptions) -> captions.Scores:
     training = None
     if options.training:
         training = itertools.chain.from_iterable(coco.read_references(options.training).values())
-    scores = captions.evaluate(
-        references, results, options.tokenizer, training, meteor=options.meteor
-    )
+    scores = captions.evaluate(references, results, options.tokenizer, training, options.meteor)
     for key, (label, form) in _ROWS.items():
         if key in scores.overall:
             print(f"{label:16}{scores.overall[key]:>10{form}}")

@@ -35,14 +35,12 @@ _PUNCTUATION = frozenset(ptbtokenizer.PUNCTUATIONS)  # what COCO drops
 class Scores:
     """What captions are worth, all together and one by one.
 
-    Attributes:
-        overall: `bleu_1` to `bleu_4`, `cider`, `rouge_l`, `meteor` (where it ran), `novel` (where
-            training captions were given), `distinct_words`, `mean_length`, `images`, `tokenizer`.
-        per_image: `cider`, `rouge_l` and `meteor` (where it ran) of every image scored.
+    `overall` holds `bleu_1` to `bleu_4`, `cider`, `rouge_l`, `meteor` where it ran, `novel` where
+    training captions were given, `distinct_words`, `mean_length`, `images` and `tokenizer`.
     """
 
     overall: dict[str, float | int | str]
-    per_image: dict[ImageId, dict[str, float]]
+    per_image: dict[ImageId, dict[str, float]]  # cider, rouge_l and, where it ran, meteor
 
 
 def evaluate(
@@ -52,15 +50,13 @@ def evaluate(
     training: Iterable[str] | None = None,
     meteor: bool = True,
 ) -> Scores:
-    """Compares one caption an image with its reference captions.
+    """Compares one caption an image with its raw reference captions; ids match as text.
 
     Args:
-        references: Mapping. The raw captions of every image, never mapped to a vocabulary.
-        results: Mapping. The caption of every image that has references. Ids match as text.
-        tokenizer: str. "mrnn" for the tokeniser of this package, "ptb" for that of COCO (Java),
+        tokenizer: "mrnn" for the tokeniser of this package, "ptb" for that of COCO (Java),
             "treebank" for nltk's, the nearest to it without Java.
-        training: Iterable. Raw captions; `novel` is the share of results not among them.
-        meteor: bool. Whether to run METEOR where there is Java. It takes long to start.
+        training: raw captions; `novel` is the share of results not among them.
+        meteor: whether to run METEOR where there is Java. It takes long to start.
     """
     ids = _by_text(references, "references")
     wanted, compared = _pair(references, results, tokenizer)
@@ -79,8 +75,7 @@ def evaluate(
         known = set(tokenize(training, tokenizer))
         overall["novel"] = sum(caption not in known for caption in captions) / len(captions)
     words = [word for caption in captions for word in caption.split()]
-    overall["distinct_words"] = len(set(words))
-    overall["mean_length"] = len(words) / len(captions)
+    overall |= {"distinct_words": len(set(words)), "mean_length": len(words) / len(captions)}
     overall |= {"images": len(captions), "tokenizer": tokenizer}
     per_image = {
         ids[key]: {metric: float(values[row]) for metric, (_, values) in measured.items()}
@@ -144,18 +139,13 @@ def _ptb_words(lines: list[str]) -> list[list[str]]:
     "\\n", write into the package's folder and go on where Java failed; only its jar is used.
     """
     if not shutil.which("java"):
-        raise UserError(
-            "The tokeniser ptb needs `java`: install Java, or use the tokeniser treebank or mrnn."
-        )
-    jar = os.path.join(
-        os.path.dirname(ptbtokenizer.__file__), ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR
-    )
-    main = "edu.stanford.nlp.process.PTBTokenizer"
-    done = subprocess.run(
-        ["java", "-cp", jar, main, "-preserveLines", "-lowerCase", "-encoding", "UTF-8"],
-        input="".join(f"{line}\n" for line in lines).encode(),
-        capture_output=True,
-    )
+        raise UserError("The tokeniser ptb needs `java`: install Java, or use treebank or mrnn.")
+    folder = os.path.dirname(ptbtokenizer.__file__)
+    jar = os.path.join(folder, ptbtokenizer.STANFORD_CORENLP_3_4_1_JAR)
+    command = ["java", "-cp", jar, "edu.stanford.nlp.process.PTBTokenizer"]
+    command += ["-preserveLines", "-lowerCase", "-encoding", "UTF-8"]
+    content = "".join(f"{line}\n" for line in lines).encode()
+    done = subprocess.run(command, input=content, capture_output=True)
     words = done.stdout.decode().split("\n")[:-1]
     if done.returncode or len(words) != len(lines):
         raise UserError(f"The tokeniser ptb failed: {_last_line(done.stderr)}.")

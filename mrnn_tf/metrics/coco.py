@@ -5,6 +5,7 @@ results `[{"image_id": 1, "caption": "a dog"}]`. The id of an image is a number 
 kept as it is; 1 and "1" are the same image.
 """
 
+import collections
 import itertools
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -68,18 +69,15 @@ def read_results(path: str) -> dict[ImageId, str]:
 
 def once_each(path: str, what: str, pairs: Iterable[tuple[ImageId, T]]) -> dict[ImageId, T]:
     """What a file says of every image; refuses one that comes twice."""
-    values, seen, twice = {}, set(), []
-    for image_id, value in pairs:
-        if str(image_id) in seen:
-            twice.append(image_id)
-        seen.add(str(image_id))
-        values[image_id] = value
+    pairs = list(pairs)
+    counts = collections.Counter(str(image_id) for image_id, _ in pairs)
+    twice = [image_id for image_id, count in counts.items() if count > 1]
     if twice:
         raise UserError(
-            f"{path} has more than one {what} of {len(set(map(str, twice)))} images, the first "
-            f"are {first_few(twice)}: keep one {what} an image."
+            f"{path} has more than one {what} of {len(twice)} images, the first are "
+            f"{first_few(twice)}: keep one {what} an image."
         )
-    return values
+    return dict(pairs)
 
 
 def write_references(path: str, references: Mapping[ImageId, Sequence[str]]) -> None:
@@ -89,9 +87,8 @@ def write_references(path: str, references: Mapping[ImageId, Sequence[str]]) -> 
         {"id": number, "image_id": image_id, "caption": caption}
         for number, (image_id, caption) in enumerate(pairs)
     ]
-    write_json(
-        path, {"images": [{"id": image_id} for image_id in references], "annotations": annotations}
-    )
+    images = [{"id": image_id} for image_id in references]
+    write_json(path, {"images": images, "annotations": annotations})
 
 
 def write_results(path: str, results: Mapping[ImageId, str]) -> None:

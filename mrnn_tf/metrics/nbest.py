@@ -11,10 +11,7 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.files import read_json
 from mrnn_tf.metrics.coco import ImageId, once_each
 
-_WANTED = (
-    'n-best lists are wanted, [{"image_id": 1, "captions": ["a dog runs", ...], "log_probs": '
-    "[-7.1, ...]}, ...]"
-)
+_WANTED = 'n-best lists are wanted, [{"image_id": 1, "captions": [...], "log_probs": [...]}, ...]'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +46,5 @@ def _entry(entry: Any, location: str) -> tuple[ImageId, NBest]:
         return image_id, NBest(tuple(captions))
     numbers = isinstance(log_probs, list) and all(isinstance(p, int | float) for p in log_probs)
     if not numbers or len(log_probs) != len(captions):
-        raise UserError(
-            f"{location}: `log_probs` of {image_id} must be a number for every caption."
-        )
+        raise UserError(f"{location}: `log_probs` must be a number for every caption.")
     return image_id, NBest(tuple(captions), tuple(map(float, log_probs)))

@@ -27,10 +27,7 @@ def match_curve(
 ) -> list[tuple[float, float]]:
     """The mean share of right answers found in the first x percent retrieved (Kiros et al.).
 
-    Args:
-        ranks: for every query the ranks of all its right answers.
-        candidates: how many items each query was ranked among.
-        points: int. Places of x, beside 0, up to 100 percent.
+    Takes for every query the ranks of all its right answers, and the number of its candidates.
     """
     places = np.linspace(0.0, 1.0, points + 1)
     total = np.zeros(points + 1)
