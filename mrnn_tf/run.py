@@ -47,12 +47,10 @@ class Network(tf.Module):
 
     def take_mean(self, source: pipeline.Source) -> None:
         """Takes the mean features of a split's images, which stand for "no image" later."""
-        sums = tf.function(
-            lambda batch: tf.reduce_sum(tf.cast(self.features(batch), tf.float64), axis=0)
-        )
-        total = tf.add_n([sums(batch) for batch in self.images(source, 64)])
+        features = tf.function(lambda batch: tf.cast(self.features(batch), tf.float64))
+        sums = [tf.reduce_sum(features(batch), axis=0) for batch in self.images(source, 64)]
         count = source.info.splits[source.split].images
-        self.mean_features.assign(tf.cast(total / count, tf.float32))
+        self.mean_features.assign(tf.cast(tf.add_n(sums) / count, tf.float32))
 
     def images(self, source: pipeline.Source, batch_size: int) -> tf.data.Dataset:
         """Every image of a split once, as `features` takes them."""

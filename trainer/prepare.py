@@ -14,6 +14,7 @@ Any Apache Beam flag passes through, e.g. --direct_running_mode=multi_processing
 """
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -129,7 +130,8 @@ def prepare(options: PrepareOptions) -> records.DatasetInfo:
         listing, options.output, options.work, options.images_per_shard, options.seed, table
     )
     work = WriteShard(options.stores, encoder_spec, table_spec)
-    batch.run(plan, work, beam_options, shards.ShardProgress(plan), len(listing), "images")
+    done = functools.partial(shards.finished_images, plan)
+    batch.run(plan, work, beam_options, done, len(listing), "images")
     splits, skipped = shards.collect(plan)
     for kind, name in skipped:
         problems.add(kind, name)

@@ -6,6 +6,7 @@ one call of `write_shard`, on any machine; its report appears last and says that
 
 import dataclasses
 import json
+import os
 import random
 import uuid
 from collections.abc import Sequence
@@ -37,6 +38,7 @@ class Shard:
     """One shard to write: where its manifest is and where its records and report go."""
 
     split: str
+    images: int
     manifest: str
     output: str
     report: str
@@ -64,7 +66,7 @@ def plan(
                 row = table.row(image.image_id) if table else None
                 lines.append(json.dumps({**dataclasses.asdict(image), "row": row}) + "\n")
             files.write_whole(f"{base}.jsonl", "".join(lines))
-            shards.append(Shard(split, f"{base}.jsonl", path, f"{base}.report.json"))
+            shards.append(Shard(split, len(lines), f"{base}.jsonl", path, f"{base}.report.json"))
     return shards
 
 
@@ -74,7 +76,8 @@ def write_shard(
     """Turns a manifest into records; a batch of images is all that is in memory at once."""
     if tf.io.gfile.exists(shard.report) and tf.io.gfile.exists(shard.output):
         return
-    rows = _read_manifest(shard.manifest)
+    with tf.io.gfile.GFile(shard.manifest) as file:
+        rows = [json.loads(line) for line in file]
     written, captions, skipped = 0, 0, []
     # A runner may do an item twice; what a kill leaves goes with the working folder.
     partial = f"{shard.manifest}.{uuid.uuid4().hex}.partial"
@@ -93,8 +96,14 @@ def write_shard(
     files.write_json(shard.report, {"images": written, "captions": captions, "skipped": skipped})
 
 
+def finished_images(shards: Sequence[Shard]) -> int:
+    """How many images the shards that are whole account for."""
+    names = set(tf.io.gfile.listdir(os.path.dirname(shards[0].report)))
+    return sum(shard.images for shard in shards if os.path.basename(shard.report) in names)
+
+
 def collect(shards: Sequence[Shard]) -> tuple[dict[str, SplitCounts], list[tuple[str, str]]]:
-    """Checks every shard against its manifest; returns the splits and what was skipped."""
+    """Checks every shard against the plan; returns the splits and what was skipped."""
     totals, skipped = {}, []
     unwritten = [shard.output for shard in shards if not tf.io.gfile.exists(shard.report)]
     if unwritten:
@@ -103,31 +112,17 @@ def collect(shards: Sequence[Shard]) -> tuple[dict[str, SplitCounts], list[tuple
             f"{unwritten[0]}: run the same command again to finish."
         )
     for shard in shards:
-        report = _read_report(shard)
-        planned, count = len(_read_manifest(shard.manifest)), records.count_records(shard.output)
-        if (count, planned) != (report["images"], report["images"] + len(report["skipped"])):
+        report = files.read_json(shard.report, "the report of a shard is wanted")
+        count = records.count_records(shard.output)
+        if count != report["images"] or count + len(report["skipped"]) != shard.images:
             raise UserError(
-                f"{shard.output} holds {count} records of {planned} planned images with "
+                f"{shard.output} holds {count} records of {shard.images} planned images with "
                 f"{len(report['skipped'])} skipped: delete it and run the same command again."
             )
         images, captions, number = totals.get(shard.split, (0, 0, 0))
         totals[shard.split] = (images + count, captions + report["captions"], number + 1)
         skipped += map(tuple, report["skipped"])
     return {split: SplitCounts(*counts) for split, counts in totals.items()}, skipped
-
-
-class ShardProgress:
-    """How many images the shards finished so far account for; each report is read once."""
-
-    def __init__(self, shards: Sequence[Shard]):
-        self._waiting, self._images = list(shards), 0
-
-    def __call__(self) -> int:
-        for shard in [s for s in self._waiting if tf.io.gfile.exists(s.report)]:
-            report = _read_report(shard)
-            self._images += report["images"] + len(report["skipped"])
-            self._waiting.remove(shard)
-        return self._images
 
 
 def _load(row: dict, stores: Sequence[str], encoder: Encoder | None) -> tuple:
@@ -153,12 +148,3 @@ def _features(
     if table:
         return np.asarray(table.array[[row["row"] for row, *_ in whole]], np.float32)
     return [None] * len(whole)
-
-
-def _read_manifest(path: str) -> list[dict]:
-    with tf.io.gfile.GFile(path) as file:
-        return [json.loads(line) for line in file]
-
-
-def _read_report(shard: Shard) -> dict:
-    return files.read_json(shard.report, "the report of a shard is wanted")

@@ -57,8 +57,8 @@ class MRNN(keras.Model):
         cell = wiring.cell or config.cell
         if cell == "mrnn" and config.recurrent != config.embedding_2:
             raise UserError(
-                "`recurrent` must equal `embedding_2` for the cell `mrnn`, which adds the word to "
-                f"the recurrent layer (Eq. 2); got {config.recurrent} and {config.embedding_2}."
+                "`recurrent` must equal `embedding_2` for the cell `mrnn` (Eq. 2 adds them); "
+                f"got {config.recurrent} and {config.embedding_2}."
             )
         chance = random.Random(seed)
 
@@ -84,12 +84,10 @@ class MRNN(keras.Model):
 
         orthogonal = keras.initializers.Orthogonal(seed=chance.getrandbits(31))
         self.cell = recurrent_cell(cell, config.recurrent, config.activation, orthogonal)
-        gates, bias = self.cell.gates * config.recurrent, self.cell.input_bias
-        self.to_recurrent = (
-            Identity()
-            if cell == "mrnn"
-            else dense(gates, "to_recurrent", use_bias=True, bias_initializer=bias)
-        )
+        self.to_recurrent = Identity()
+        if cell != "mrnn":
+            bias = {"use_bias": True, "bias_initializer": self.cell.input_bias}
+            self.to_recurrent = dense(self.cell.gates * config.recurrent, "to_recurrent", **bias)
         self.recurrence = keras.layers.RNN(self.cell, return_sequences=True, name="recurrence")
         self.dropout_recurrent = dropout("dropout_recurrent")
 
@@ -158,10 +156,8 @@ class MRNN(keras.Model):
     def word_part(self, ids, image: Image | None = None) -> tf.Tensor:
         """h = V_w w + V_r r [B, T, M]; the same for all images unless the recurrence sees them."""
         if image is None and self.wiring.recurrence_sees_image:
-            raise UserError(
-                f"The variant `{self.config.variant}` cannot read words without an image: its "
-                "recurrence sees the image. Score with `step`."
-            )
+            variant = self.config.variant
+            raise UserError(f"`{variant}` cannot read words without an image: score with `step`.")
         # No mask: padding on the right reaches the state of no word, and costs nothing.
         image = image or {}
         words = self._embed(ids, image)
@@ -170,10 +166,9 @@ class MRNN(keras.Model):
         return self._join(words, r)
 
     def logits_from(self, h, image: Image) -> tf.Tensor:
-        """The logits [..., V] of m = g2(h + V_I I), for h [..., M].
+        """The logits [..., V] of m = g2(h + V_I I), for h [..., M] and an image [B, M].
 
-        An image has no time axis: [B, M] goes with h [B, T, M], and with h [S, 1, T, M] it gives
-        the logits [S, B, T, V] of every sentence and image.
+        With h [S, 1, T, M] it gives the logits [S, B, T, V] of every sentence and image.
         """
         if self.wiring.multimodal_layer:
             if "multimodal" in image:
@@ -194,10 +189,8 @@ class MRNN(keras.Model):
     def refined(self, features) -> tf.Tensor:
         """The image features refined by the model: g2(V_I I) [B, M]."""
         if "multimodal" not in self.wiring.image_to:
-            raise UserError(
-                f"The variant `{self.config.variant}` has no refined image features: its image "
-                "does not enter the multimodal layer."
-            )
+            where = "its image does not enter the multimodal layer"
+            raise UserError(f"`{self.config.variant}` has no refined image features: {where}.")
         return scaled_tanh(self.project_image(features)["multimodal"])
 
     def word_vectors(self) -> tf.Tensor:

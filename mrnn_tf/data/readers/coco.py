@@ -79,24 +79,19 @@ def _annotation_files(source: str) -> list[_AnnotationFile]:
         paths = [source]
     annotations = []
     for path in sorted(paths):
-        match = _FILE_NAME.fullmatch(os.path.basename(path))
-        if match:
+        if match := _FILE_NAME.fullmatch(os.path.basename(path)):
             captions_part, list_part, year = match.groups()
-            image_folder = _image_folder(root, captions_part or list_part, year)
-            annotations.append(_AnnotationFile(path, captions_part, year, image_folder))
+            # The images of image_info_test-dev2015.json lie in test2015.
+            name = (captions_part or list_part).removesuffix("-dev") + year
+            folders = [os.path.join(root, "images", name), os.path.join(root, name)]
+            folder = next(filter(tf.io.gfile.isdir, folders), folders[-1])
+            annotations.append(_AnnotationFile(path, captions_part, year, folder))
     if not annotations:
         raise FileNotFoundError(
             f"The source {source!r} neither is nor has an annotation file: captions_train<year>."
             "json, captions_val<year>.json or image_info_<part><year>.json is wanted."
         )
     return annotations
-
-
-def _image_folder(root: str, part: str, year: str) -> str:
-    # The images of image_info_test-dev2015.json lie in test2015.
-    name = part.removesuffix("-dev") + year
-    folders = [os.path.join(root, "images", name), os.path.join(root, name)]
-    return next(filter(tf.io.gfile.isdir, folders), folders[-1])
 
 
 def _images(file: _AnnotationFile, problems: Problems, seed: int) -> list[CaptionedImage]:
@@ -120,10 +115,8 @@ def _images(file: _AnnotationFile, problems: Problems, seed: int) -> list[Captio
                 problems.add("malformed entry", f"{file.path}: annotations[{index}]")
     for image_id in sorted(captions.keys() - image_ids):
         problems.add("captions of an unknown image", f"{file.path}: image {image_id}")
-    if file.captions_part == "train":
-        splits = dict.fromkeys(image_ids, schema.TRAIN)
-    else:
-        splits = cut_validation(image_ids, seed)
+    is_train = file.captions_part == "train"
+    splits = dict.fromkeys(image_ids, schema.TRAIN) if is_train else cut_validation(image_ids, seed)
     for image_id in sorted(splits.keys() - captions.keys()):
         problems.add("listed image without captions", image_id)
     return [

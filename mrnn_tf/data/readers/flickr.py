@@ -47,9 +47,8 @@ FLICKR30K = Layout(
 def read(source: str, problems: Problems, layout: Layout) -> list[CaptionedImage]:
     """The images of the split lists in their order; names in a list may lack `.jpg`.
 
-    At least one list must exist. Flickr30k is published without any: those of Karpathy's split
-    circulate as `train.txt`, `val.txt` and `test.txt`. A line that is not UTF-8 is a problem and
-    is read as Windows-1252.
+    Flickr30k is published without lists: those of Karpathy's split circulate as `train.txt`,
+    `val.txt` and `test.txt`. A line that is not UTF-8 is a problem, read as Windows-1252.
     """
     token_file = _first_file(source, layout, layout.token_files)
     if token_file is None:
@@ -75,11 +74,10 @@ def read(source: str, problems: Problems, layout: Layout) -> list[CaptionedImage
 
 
 def _split_names(source: str, layout: Layout, problems: Problems) -> list[tuple[str, str]]:
-    split_files = {
-        split: _first_file(source, layout, names) for split, names in layout.split_lists.items()
-    }
+    lists = layout.split_lists
+    split_files = {split: _first_file(source, layout, names) for split, names in lists.items()}
     if not any(split_files.values()):
-        wanted = " or ".join(name for names in layout.split_lists.values() for name in names)
+        wanted = " or ".join(name for names in lists.values() for name in names)
         raise FileNotFoundError(
             f"The source {source!r} has no split list: {wanted} is wanted, or the dataset karpathy "
             f"with Karpathy's {layout.karpathy_file}, which holds the split itself."

@@ -53,10 +53,8 @@ def _listed_ids(source: str) -> list[tuple[str, str]]:
         paths = [os.path.join(source, folder, name) for folder in _LIST_FOLDERS]
         path = next(filter(tf.io.gfile.exists, paths), None)
         if path is None:
-            raise FileNotFoundError(
-                f"The source {source!r} has no list {name}: take it from Guillaumin's archive "
-                "iaprtc12.20091111."
-            )
+            archive = "Guillaumin's archive iaprtc12.20091111"
+            raise FileNotFoundError(f"The source {source!r} has no list {name}: see {archive}.")
         with tf.io.gfile.GFile(path) as file:
             listed += [(split, image_id) for image_id in file.read().split()]
     return listed
