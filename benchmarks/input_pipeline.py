@@ -59,17 +59,9 @@ def _synthetic(directory: str) -> str:
                 features = rng.random(2048, np.float32)
                 writer.write(records.serialize(f"{path}-{i}", captions, features))
     text.Vocabulary((*schema.RESERVED_WORDS, *words)).save(f"{directory}/{schema.VOCABULARY_FILE}")
+    splits = {schema.TRAIN: records.SplitCounts(2000, 10_000, len(paths))}
     records.DatasetInfo(
-        dataset="synthetic",
-        splits={schema.TRAIN: records.SplitCounts(2000, 10_000, len(paths))},
-        stores=("features",),
-        encoder=None,
-        feature_size=2048,
-        tokenizer=text.SETTINGS,
-        vocabulary_size=len(words) + 4,
-        problems={},
-        fingerprint="",
-        tool_version="",
+        "synthetic", splits, ("features",), None, 2048, text.SETTINGS, len(words) + 4, {}, "", ""
     ).save(directory)
     return directory
 

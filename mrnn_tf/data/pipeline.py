@@ -97,7 +97,8 @@ def training_images(
 def evaluation_batches(source: Source, batch_size: int) -> tf.data.Dataset:
     """Every caption of a split once, whole, in an order that never changes."""
     dataset = _captions(source, tf.constant(_captioned_shards(source)), deterministic=True)
-    return _prefetched(_bucketed(dataset, batch_size, drop_remainder=False), deterministic=True)
+    batches = _bucketed(dataset, batch_size, drop_remainder=False)
+    return _rows_of_worker(batches, batch_size, workers=1, worker=0, deterministic=True)
 
 
 def image_batches(source: Source, batch_size: int) -> tf.data.Dataset:
@@ -228,10 +229,6 @@ def _rows_of_worker(dataset, batch_size, workers, worker, deterministic) -> tf.d
         raise UserError(f"`batch_size` {batch_size} must be a multiple of {workers} workers.")
     if workers > 1:
         dataset = dataset.map(lambda batch: {k: v[worker::workers] for k, v in batch.items()})
-    return _prefetched(dataset, deterministic)
-
-
-def _prefetched(dataset: tf.data.Dataset, deterministic: bool) -> tf.data.Dataset:
     options = tf.data.Options()
     options.deterministic = deterministic
     # The shuffles inside `flat_map` count as external state, but their seeds are given.

@@ -66,18 +66,16 @@ class Dropout(keras.layers.Layer):
     def call(self, inputs, training=False):
         if not training or self.rate == 0.0:
             return inputs
+        replica = tf.distribute.get_replica_context()
+        replica_id = 0 if replica is None else replica.replica_id_in_sync_group
+        seed = tf.random.fold_in(tf.constant([self.seed, 0]), self.calls.value)
+        seed = tf.random.fold_in(seed, replica_id)
+        self.calls.assign_add(1)
         # Whole random words against a threshold: five times as fast as uniform floats.
-        shape, seed = tf.shape(inputs), self._next_seed()
+        shape = tf.shape(inputs)
         bits = tf.random.stateless_uniform(shape, seed, minval=None, maxval=None, dtype=tf.int32)
         kept = bits >= int(self.rate * 2**32) - 2**31
         return tf.where(kept, inputs * (1 / (1 - self.rate)), tf.zeros([], inputs.dtype))
 
     def get_config(self):
         return {**super().get_config(), "rate": self.rate, "seed": self.seed}
-
-    def _next_seed(self):
-        replica = tf.distribute.get_replica_context()
-        replica_id = 0 if replica is None else replica.replica_id_in_sync_group
-        seed = tf.random.fold_in(tf.constant([self.seed, 0]), self.calls.value)
-        self.calls.assign_add(1)
-        return tf.random.fold_in(seed, replica_id)

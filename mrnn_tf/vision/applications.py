@@ -2,8 +2,8 @@
 
 import contextlib
 import dataclasses
+import functools
 from collections.abc import Callable
-from types import ModuleType
 
 import keras
 import tensorflow as tf
@@ -12,41 +12,42 @@ from mrnn_tf.vision import grouped_conv, parameters
 
 
 @dataclasses.dataclass(frozen=True)
-class Application:
-    """One network of keras.applications.
+class Backbone:
+    """What differs from one encoder to the next.
 
-    `scaling` names what `preprocess` does: `caffe` is BGR less the mean pixel, `tf` is -1..1,
-    `raw` leaves 0..255 to a layer of the network. The features are the output of `feature_layer`
-    where given, and else the global average pool.
+    `scaling` names what `preprocess` does: `caffe` is BGR less the mean pixel, `tf` is -1..1, `raw`
+    leaves 0..255 to a layer of the network.
     """
 
-    constructor: Callable[..., keras.Model]
+    load: Callable[[str | None], keras.Model]
     preprocess: Callable[[tf.Tensor], tf.Tensor]
     input_size: int
     scaling: str
-    feature_layer: str | None = None
 
-    def load(self, weights: str | None = None) -> keras.Model:
-        """The network up to its features, with Keras' ImageNet weights where there are no others.
 
-        A weights file is of this network, or as published in `.h5`: with the classifier where the
-        features come from `feature_layer`, without it otherwise.
-        """
-        options = {"weights": "imagenet" if weights is None else None}
-        if self.feature_layer is None:
-            options |= {"include_top": False, "pooling": "avg"}
-            options |= {"input_shape": (self.input_size, self.input_size, 3)}
-        with _DownloadErrors(self.constructor.__name__):
-            published = grouped_conv.without_xla(self.constructor(**options))
-        model = published
-        if self.feature_layer:
-            features = published.get_layer(self.feature_layer).output
-            model = keras.Model(published.input, features, name=published.name)
-        if weights is not None:
-            # A legacy `.h5` is read by the order of all its layers, the classifier included.
-            legacy = weights.endswith(".h5") and not weights.endswith(".weights.h5")
-            parameters.load(published if legacy else model, weights)
-        return model
+def load(
+    constructor: Callable, input_size: int, feature_layer: str | None, weights: str | None = None
+) -> keras.Model:
+    """A network up to `feature_layer` or its global average pool; by default with ImageNet weights.
+
+    A weights file is of this network, or as published in `.h5`: with the classifier where there is
+    a `feature_layer`, without it otherwise.
+    """
+    options = {"weights": "imagenet" if weights is None else None}
+    if feature_layer is None:
+        options |= {"include_top": False, "pooling": "avg"}
+        options |= {"input_shape": (input_size, input_size, 3)}
+    with _DownloadErrors(constructor.__name__):
+        published = grouped_conv.without_xla(constructor(**options))
+    model = published
+    if feature_layer is not None:
+        features = published.get_layer(feature_layer).output
+        model = keras.Model(published.input, features, name=published.name)
+    if weights is not None:
+        # A legacy `.h5` is read by the order of all its layers, the classifier included.
+        legacy = weights.endswith(".h5") and not weights.endswith(".weights.h5")
+        parameters.load(published if legacy else model, weights)
+    return model
 
 
 class _DownloadErrors(contextlib.AbstractContextManager):
@@ -63,12 +64,12 @@ class _DownloadErrors(contextlib.AbstractContextManager):
             ) from error
 
 
-def _application(module: ModuleType, constructor: str, *fields) -> Application:
-    return Application(getattr(module, constructor), module.preprocess_input, *fields)
+def _application(module, name: str, size: int, scaling: str, layer: str | None = None) -> Backbone:
+    network = functools.partial(load, getattr(module, name), size, layer)
+    return Backbone(network, module.preprocess_input, size, scaling)
 
 
 _networks = keras.applications
-
 APPLICATIONS = {
     "vgg16": _application(_networks.vgg16, "VGG16", 224, "caffe", "fc2"),
     "vgg19": _application(_networks.vgg19, "VGG19", 224, "caffe", "fc2"),

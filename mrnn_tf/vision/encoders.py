@@ -1,8 +1,5 @@
 """Image encoders by name: one form for every network, from pixels to a feature vector."""
 
-import dataclasses
-from collections.abc import Callable
-
 import keras
 import tensorflow as tf
 
@@ -10,18 +7,7 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.vision import alexnet, parameters
 from mrnn_tf.vision import crops as cropping
 from mrnn_tf.vision import efficientnet_lite as lite
-from mrnn_tf.vision.applications import APPLICATIONS, Application
-
-
-@dataclasses.dataclass(frozen=True)
-class Backbone:
-    """What differs from one encoder to the next; `scaling` names `preprocess` in the identity."""
-
-    load: Callable[[str | None], keras.Model]
-    preprocess: Callable[[tf.Tensor], tf.Tensor]
-    input_size: int
-    scaling: str
-
+from mrnn_tf.vision.applications import APPLICATIONS, Backbone
 
 _NETWORKS = {
     "efficientnet_lite0": Backbone(lite.load, lite.preprocess, lite.INPUT_SIZE, "lite"),
@@ -43,7 +29,7 @@ class Encoder(tf.Module):
         features = encoder.encode(windows[tf.newaxis])  # [1, 1280]
     """
 
-    def __init__(self, name: str, network: Backbone | Application, model: keras.Model, crops: int):
+    def __init__(self, name: str, network: Backbone, model: keras.Model, crops: int):
         super().__init__(name=name)
         self.model = model
         self.feature_size = model.output_shape[-1]

@@ -1,7 +1,7 @@
 """Readers of captioned datasets: from the files as published to one in-memory form."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -33,21 +33,16 @@ def read_dataset(name: str, source: str, problems: Problems, seed: int = 0) -> l
         raise UserError(f"The dataset must be one of {', '.join(READERS)}, received {name!r}.")
     if not tf.io.gfile.exists(source):
         raise FileNotFoundError(f"The source {source!r} of the dataset {name!r} does not exist.")
-    images = _cleaned(READERS[name](source, problems, seed), problems)
-    if not images:
-        reason = "; ".join(problems.sentences()) or "its lists are empty"
-        raise UserError(f"The source {source!r} of the dataset {name!r} has no image ({reason}).")
-    return images
-
-
-def _cleaned(images: Iterable[CaptionedImage], problems: Problems) -> list[CaptionedImage]:
-    first: dict[str, CaptionedImage] = {}
-    for image in images:
-        if image.image_id in first:
+    images: dict[str, CaptionedImage] = {}
+    for image in READERS[name](source, problems, seed):
+        if image.image_id in images:
             problems.add("duplicate image id", image.image_id)
             continue
         captions = [caption.strip() for caption in image.captions]
         for _ in range(captions.count("")):
             problems.add("empty caption", image.image_id)
-        first[image.image_id] = dataclasses.replace(image, captions=tuple(filter(None, captions)))
-    return list(first.values())
+        images[image.image_id] = dataclasses.replace(image, captions=tuple(filter(None, captions)))
+    if not images:
+        reason = "; ".join(problems.sentences()) or "its lists are empty"
+        raise UserError(f"The source {source!r} of the dataset {name!r} has no image ({reason}).")
+    return list(images.values())

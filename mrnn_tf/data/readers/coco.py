@@ -22,12 +22,10 @@ def read(source: str, problems: Problems, seed: int = 0) -> list[CaptionedImage]
 
     The images of `captions_train<year>.json` are for training. Those of `captions_val<year>.json`
     are cut as in the paper: 4,000 at random for validation, 1,000 for testing, the rest unused;
-    of fewer than 5,000 a fifth is for testing and the others for validation. The cut depends on
-    the seed and on the set of ids only.
+    of fewer than 5,000 a fifth is for testing. The cut depends on the seed and the set of ids only.
 
-    `image_info_<part><year>.json` lists images without captions. It is read where there is no
-    captions file, all its images being for testing. Beside captions files it would mix with the
-    test cut, so it is skipped and noted as a problem: give the file itself as the source.
+    The images of `image_info_<part><year>.json` have no captions and are for testing. Beside
+    captions files the list would mix with the test cut, so it is skipped and noted as a problem.
     """
     annotations = _annotation_files(source)
     chosen = [file for file in annotations if file.captions_part] or annotations

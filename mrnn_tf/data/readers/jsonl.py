@@ -7,6 +7,7 @@ import tensorflow as tf
 
 from mrnn_tf import schema
 from mrnn_tf.data.listing import CaptionedImage, Problems
+from mrnn_tf.errors import UserError
 
 FILE = "captions.jsonl"
 
@@ -36,29 +37,25 @@ def read(source: str, problems: Problems) -> list[CaptionedImage]:
             problems.add("line that is not JSON", f"{path}:{number}")
         except UnicodeError:
             problems.add("line that is not Unicode", f"{path}:{number}")
-        except _WrongField as error:
+        except UserError as error:
             problems.add(str(error), f"{path}:{number}")
     return images
 
 
-class _WrongField(Exception):
-    """A record has a field of the wrong type or value."""
-
-
 def _image(record: object, folder: str) -> CaptionedImage:
     if not isinstance(record, dict):
-        raise _WrongField("line that is not a JSON object")
+        raise UserError("line that is not a JSON object")
     fields = {name: value for name, value in record.items() if value is not None}
     name = fields.get("image")
     if not isinstance(name, str) or not name:
-        raise _WrongField("`image` is not a file name")
+        raise UserError("`image` is not a file name")
     captions = fields.get("captions", [])
     if not isinstance(captions, list) or not all(isinstance(text, str) for text in captions):
-        raise _WrongField("`captions` is not a list of strings")
+        raise UserError("`captions` is not a list of strings")
     split = fields.get("split", schema.TRAIN if captions else schema.TEST)
     if split not in schema.SPLITS:
-        raise _WrongField(f"`split` is not one of {', '.join(schema.SPLITS)}")
+        raise UserError(f"`split` is not one of {', '.join(schema.SPLITS)}")
     image_id = fields.get("id", name)
     if type(image_id) not in (str, int):
-        raise _WrongField("`id` is neither a string nor an integer")
+        raise UserError("`id` is neither a string nor an integer")
     return CaptionedImage(str(image_id), split, tuple(captions), os.path.join(folder, name))
