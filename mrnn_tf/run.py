@@ -114,9 +114,15 @@ class Run:
             raise UserError(f"{path} does not describe a run: {error}") from error
         vocabulary = Vocabulary.load(tf.io.gfile.join(assets, schema.VOCABULARY_FILE))
         network = build(config, encoder_weights="random")
+        weights = [variable for model in network.models for variable in model.variables]
+        saved_as = {f"weights/{index}": variable for index, variable in enumerate(weights)}
+        saved_as["mean_features"] = network.mean_features
         variables = tf.io.gfile.join(directory, "variables", "variables")
         try:
-            _restore_exported(network, variables)
+            # `load_checkpoint` knows local files only.
+            reader = tf.compat.v1.train.NewCheckpointReader(variables)
+            for name, variable in saved_as.items():
+                variable.assign(reader.get_tensor(f"{name}/.ATTRIBUTES/VARIABLE_VALUE"))
         except (ValueError, tf.errors.NotFoundError) as error:
             raise UserError(f"{variables} does not fit {path}: {error}") from error
         return cls(config, vocabulary, network, step)
@@ -137,15 +143,6 @@ class Run:
         check_encoder(self.config, data)
         stores = schema.IMAGES if self.config.train.finetune_encoder else schema.FEATURES
         return pipeline.Source(data, split, self.vocabulary, stores)
-
-
-def _restore_exported(network: Network, path: str) -> None:
-    """Takes the weights that an export keeps as one list, those of an encoder last."""
-    saved = tf.compat.v1.train.NewCheckpointReader(path)  # `load_checkpoint` knows local files only
-    variables = [variable for model in network.models for variable in model.variables]
-    for index, variable in enumerate(variables):
-        variable.assign(saved.get_tensor(f"weights/{index}/.ATTRIBUTES/VARIABLE_VALUE"))
-    network.mean_features.assign(saved.get_tensor("mean_features/.ATTRIBUTES/VARIABLE_VALUE"))
 
 
 def check_encoder(config: RunConfig, data: str) -> None:

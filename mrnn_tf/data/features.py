@@ -30,10 +30,8 @@ class FeatureTable:
             raise UserError(f"`features` {path} needs `names`, a file with the image of each row.")
         listed = _read_names(names) if names is not None else [str(n) for n in own_names]
         if len(listed) != len(self.array):
-            raise UserError(
-                f"`features` {path} has {len(self.array)} rows, but `names` "
-                f"{names or path} has {len(listed)} names: they must be as many."
-            )
+            own = f"`features` {path} has {len(self.array)} rows"
+            raise UserError(f"{own}, but `names` {names or path} has {len(listed)} names.")
         self._rows = {name: row for row, name in enumerate(listed)}
         if len(self._rows) != len(listed):
             twice = next(n for i, n in enumerate(listed) if self._rows[n] != i)

@@ -108,14 +108,12 @@ def assign(model: keras.Model, path: str) -> None:
         # "_blocks.3._expand_conv.weight" belongs to the layer "blocks_3_expand_conv".
         *module, parameter = key.split(".")
         modules["_".join(part.strip("_") for part in module)][parameter] = value
-    for layer in model.layers:
-        if layer.weights:
-            try:
-                layer.set_weights(_keras_order(layer, modules[layer.name]))
-            except (AttributeError, KeyError, ValueError) as error:
-                raise UserError(
-                    f"{path} does not hold EfficientNet-Lite0: {layer.name} fails on {error}."
-                ) from error
+    for layer in filter(lambda layer: layer.weights, model.layers):
+        try:
+            layer.set_weights(_keras_order(layer, modules[layer.name]))
+        except (AttributeError, KeyError, ValueError) as error:
+            reason = f"{layer.name} fails on {error}"
+            raise UserError(f"{path} does not hold EfficientNet-Lite0: {reason}.") from error
 
 
 def _keras_order(layer: keras.Layer, module: dict[str, np.ndarray]) -> list[np.ndarray]:
