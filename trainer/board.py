@@ -1,6 +1,5 @@
 """What a run shows: lines in the log, a bar on a terminal, and TensorBoard."""
 
-import contextlib
 import sys
 
 import numpy as np
@@ -20,15 +19,10 @@ _SAMPLES = 8
 
 
 class Board:
-    """Writes for the chief; for any other worker it does nothing.
+    """What the chief shows of its run.
 
-    Args:
-        directory: str. TensorBoard's.
-        config, network, vocabulary: the run's own.
-        samples: pipeline.Source. Where the sample images come from.
-        steps: int. The planned end.
-        begin: int. The step at which this process begins.
-        active: bool. Whether this is the chief.
+    The sample images are the first of `samples`. This process begins at the step `begin`, and the
+    run ends at the step `steps`.
     """
 
     def __init__(
@@ -40,11 +34,7 @@ class Board:
         samples: pipeline.Source,
         steps: int,
         begin: int,
-        active: bool,
     ):
-        self._active = active
-        if not active:
-            return
         self._directory, self._network, self._vocabulary = directory, network, vocabulary
         self._train = tf.summary.create_file_writer(tf.io.gfile.join(directory, "train"))
         self._val = tf.summary.create_file_writer(tf.io.gfile.join(directory, "val"))
@@ -58,21 +48,16 @@ class Board:
 
     def training(self, step: int, measured: dict[str, float]) -> None:
         """After a loop of training."""
-        if not self._active:
-            return
         _write_scalars(self._train, step, measured)
         self._bar.update(step - self._bar.n)
         name, value = next(iter(measured.items()))  # what the objective tells first
         self._bar.set_postfix_str(f"{name} {value:.3g}")
         if not sys.stderr.isatty():
-            logging.info(
-                "step %d  %s %.4g  %.0f words/s", step, name, value, measured["words_per_second"]
-            )
+            speed = measured["words_per_second"]
+            logging.info("step %d  %s %.4g  %.0f words/s", step, name, value, speed)
 
     def evaluation(self, step: int, measured: dict[str, float], is_best: bool) -> None:
         """After an evaluation: the figures, and what the model says of the sample images."""
-        if not self._active:
-            return
         _write_scalars(self._val, step, measured)
         with self._val.as_default(step=step):
             tf.summary.text("captions", self._table())
@@ -83,23 +68,14 @@ class Board:
             file=sys.stderr,
         )
 
-    def profile(self, on: bool) -> contextlib.AbstractContextManager:
-        """A window of TensorFlow's profiler around one loop."""
-        if on and self._active:
-            return tf.profiler.experimental.Profile(self._directory)
-        return contextlib.nullcontext()
-
-    def end(self, perplexity: float) -> list[tuple[str, str]]:
+    def end(self, perplexity: float) -> tuple[tuple[str, str], ...]:
         """After the last step: word vectors and the score; returns captions of the samples."""
-        if not self._active:
-            return []
         self._bar.close()
         _write_projector(self._directory, self._network, self._vocabulary)
         _write_scalars(self._val, self._bar.n, {"best_perplexity": perplexity})
-        return self._captions()
+        return tuple(self._captions())
 
     def _describe(self, config: RunConfig) -> None:
-        settings = {**config.model.to_dict(), **config.train.to_dict()}
         model = self._network.model
         inputs = {
             schema.FEATURES: tf.TensorSpec([None, model.feature_size], tf.float32),
@@ -107,7 +83,7 @@ class Board:
         }
         graph = tf.function(lambda batch: model(batch)).get_concrete_function(inputs).graph
         with self._val.as_default(step=0):
-            hparams.hparams(settings)
+            hparams.hparams({**config.model.to_dict(), **config.train.to_dict()})
             tf.summary.graph(graph)
 
     def _greedy(self, features: tf.Tensor) -> decode.Decoded:
@@ -123,9 +99,8 @@ class Board:
 
     def _table(self) -> str:
         rows = ["| image | generated | reference |", "|---|---|---|"]
-        for (image, sentence), references in zip(
-            self._captions(), self._references.to_list(), strict=True
-        ):
+        captions = zip(self._captions(), self._references.to_list(), strict=True)
+        for (image, sentence), references in captions:
             reference = references[0].decode() if references else ""
             rows.append(f"| {image} | {sentence} | {reference} |")
         return "\n".join(rows)
@@ -141,14 +116,9 @@ def _write_scalars(writer: tf.summary.SummaryWriter, step: int, values: dict[str
 def _write_projector(directory: str, network: Network, vocabulary: Vocabulary) -> None:
     """Embedding layer II of every word, with the words as labels."""
     vocabulary.save(tf.io.gfile.join(directory, "words.tsv"))
-    vectors = network.model.word_vectors().numpy()
     with tf.io.gfile.GFile(tf.io.gfile.join(directory, "vectors.tsv"), "w") as file:
-        np.savetxt(file, vectors, "%.5g", delimiter="\t")
+        np.savetxt(file, network.model.word_vectors().numpy(), "%.5g", delimiter="\t")
     config = projector.ProjectorConfig()
-    config.embeddings.add(
-        tensor_name="word embedding II",
-        tensor_shape=list(vectors.shape),
-        tensor_path="vectors.tsv",
-        metadata_path="words.tsv",
-    )
+    paths = {"tensor_path": "vectors.tsv", "metadata_path": "words.tsv"}
+    config.embeddings.add(tensor_name="word embedding II", **paths)
     projector.visualize_embeddings(directory, config)

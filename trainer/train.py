@@ -11,6 +11,7 @@ orbit's trainer and evaluator make the inner loops. Its controller is left out: 
 own, from one checkpoint, and a run here resumes from pairs of them.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -89,17 +90,15 @@ class Progress(tf.Module):
 
         The best has the lowest perplexity, or the highest CIDEr where that is measured.
         """
-        cider = measured.get("cider", 0.0)
-        better = measured["perplexity"] < self.best_perplexity.numpy()
+        is_best = measured["perplexity"] < self.best_perplexity.numpy()
         if "cider" in measured:
-            better = cider > self.best_cider.numpy()
-        if better:
+            is_best = measured["cider"] > self.best_cider.numpy()
+        if is_best:
             self.best_perplexity.assign(measured["perplexity"])
-            self.best_cider.assign(cider)
-            self.worse_evaluations.assign(0)
-            return True
-        self.worse_evaluations.assign_add(1)
-        return False
+            self.best_cider.assign(measured.get("cider", 0.0))
+        worse = 0 if is_best else int(self.worse_evaluations.numpy()) + 1
+        self.worse_evaluations.assign(worse)
+        return is_best
 
 
 @dataclasses.dataclass(frozen=True)
@@ -159,9 +158,9 @@ def train(
     trainer = Trainer(
         network, objective, optimizers, config, strategy, options.workers, step, dataset
     )
-    evaluator = None
+    evaluator, samples = None, source
     if schema.VAL in info.splits and info.splits[schema.VAL].captions:
-        validation = dataclasses.replace(source, split=schema.VAL)
+        samples = validation = dataclasses.replace(source, split=schema.VAL)
         batches = pipeline.evaluation_batches(validation, config.batch_size)
         evaluator = Evaluator(network, pipeline.with_pixels(batches, network.encoder))
 
@@ -170,34 +169,21 @@ def train(
     checkpoints = Checkpoints(
         options.checkpoint_dir, state, trainer.iterator, options.workers, options.worker
     )
-    resumed = checkpoints.restore()
-    last_good = resumed or "none"
-    if resumed:
-        logging.info("Resuming from %s", resumed)
+    last_good = checkpoints.restore()
+    if last_good:
+        logging.info("Resuming from %s", last_good)
     else:
         network.take_mean(source)
         if config.initial_run:
             begin_with(network, run_config, vocabulary)
-    if options.is_chief and not resumed:
-        logging.info(
-            f"{network.model.parameter_count:,} parameters, {captions:,} captions, "
-            f"{steps} steps of {config.batch_size} captions"
-        )
+    saved, board, logs = int(step.numpy()), None, options.tensorboard_dir
     if options.is_chief:
         claim(options, run_config, vocabulary)  # nothing can be refused any more
-    board = Board(
-        options.tensorboard_dir,
-        run_config,
-        network,
-        vocabulary,
-        samples=dataclasses.replace(source, split=schema.VAL) if evaluator else source,
-        steps=steps,
-        begin=int(step.numpy()),
-        active=options.is_chief,
-    )
+        board = Board(logs, run_config, network, vocabulary, samples, steps, saved)
+        size = f"{network.model.parameter_count:,} parameters, {captions:,} captions"
+        logging.info(f"{size}, {steps} steps of {config.batch_size} captions")
 
     # 5. The loops.
-    saved = int(step.numpy())
     while (now := int(step.numpy())) < steps:
         worse = int(progress.worse_evaluations.numpy())
         if config.patience and trainer.anyone(worse >= config.patience):
@@ -205,14 +191,16 @@ def train(
             break
         target = min(now + config.steps_per_loop, steps, (now // due + 1) * due)
         target = min(target, saved + config.checkpoint_steps)
-        with board.profile(options.profile_step in range(now, target)):
+        is_profiled = board and options.profile_step in range(now, target)
+        with tf.profiler.experimental.Profile(logs) if is_profiled else contextlib.nullcontext():
             measured = trainer.train(tf.constant(target - now, tf.int32))
         if trainer.failed_step >= 0:
             raise DivergedError(
                 f"The cost was not finite at step {trainer.failed_step}; the last good checkpoint "
-                f"is {last_good}. Lower `learning_rate` or `clip_norm`."
+                f"is {last_good or 'none'}. Lower `learning_rate` or `clip_norm`."
             )
-        board.training(target, measured)
+        if board:
+            board.training(target, measured)
         if evaluator and (target % due == 0 or target == steps):
             if network.encoder:
                 network.take_mean(source)
@@ -222,17 +210,18 @@ def train(
             is_best = progress.note(measured)
             if is_best:
                 checkpoints.save_best(target)
-            board.evaluation(target, measured, is_best)
+            if board:
+                board.evaluation(target, measured, is_best)
         stopping = trainer.anyone(stop_requested())
         if target - saved >= config.checkpoint_steps or target == steps or stopping:
             last_good, saved = checkpoints.save(target), target
         if stopping and target < steps:
             logging.info("Asked to stop: saved step %d; the same command goes on.", target)
             return Result(target, False, float(progress.best_perplexity.numpy()))
-    if saved < int(step.numpy()):
-        checkpoints.save(int(step.numpy()))
+    if saved < now:
+        checkpoints.save(now)
     best = float(progress.best_perplexity.numpy())
-    return Result(int(step.numpy()), True, best, tuple(board.end(best)))
+    return Result(now, True, best, board.end(best) if board else ())
 
 
 def plan(options: TrainOptions, info: records.DatasetInfo) -> RunConfig:
@@ -260,12 +249,12 @@ def plan(options: TrainOptions, info: records.DatasetInfo) -> RunConfig:
 
 def check_objective(config: TrainConfig, devices: int) -> None:
     """Refuses an objective that has no run to begin with, or batches that cannot be divided."""
-    divisor, candidates = devices, ""
-    if config.objective == "cider":
-        if not config.initial_run:
-            raise UserError("`objective` cider needs `initial_run`: a trained run to begin with.")
-        divisor, candidates = devices * config.candidates, f" by {config.candidates} candidates"
+    is_cider = config.objective == "cider"
+    if is_cider and not config.initial_run:
+        raise UserError("`objective` cider needs `initial_run`: a trained run to begin with.")
+    divisor = devices * config.candidates if is_cider else devices
     if config.batch_size % divisor:
+        candidates = f" by {config.candidates} candidates" if is_cider else ""
         raise UserError(
             f"`batch_size` {config.batch_size} must be a multiple of {divisor}: {devices} devices"
             f"{candidates}."
@@ -284,9 +273,8 @@ def objective_and_batches(
         objective = ExpectedCider(corpus, source.vocabulary, config.candidates)
         images = config.batch_size // config.candidates
         return objective, pipeline.training_images(source, images, **share)
-    lengths = {"max_words": config.max_words, "shuffle_buffer": config.shuffle_buffer}
-    batches = pipeline.training_batches(source, config.batch_size, **lengths, **share)
-    return Likelihood(), batches
+    share |= {"max_words": config.max_words, "shuffle_buffer": config.shuffle_buffer}
+    return Likelihood(), pipeline.training_batches(source, config.batch_size, **share)
 
 
 def begin_with(network: run.Network, config: RunConfig, vocabulary: Vocabulary) -> None:
@@ -294,18 +282,13 @@ def begin_with(network: run.Network, config: RunConfig, vocabulary: Vocabulary) 
     job_dir = config.train.initial_run
     before = run.Run.load(job_dir)
     dropout = {k: v for k, v in config.model.to_dict().items() if k.startswith("dropout")}
-    theirs = dataclasses.replace(
-        before.config,
-        model=dataclasses.replace(before.config.model, **dropout),  # changes no weight
-        train=config.train,
-        dataset=config.dataset,
-    )
-    difference = theirs.difference(config)
-    if difference or before.vocabulary.words != vocabulary.words:
-        raise UserError(
-            f"`initial_run` {job_dir} cannot begin this run: "
-            f"{difference or 'its vocabulary has other words'}."
-        )
+    model = dataclasses.replace(before.config.model, **dropout)  # changes no weight
+    free = {"train": config.train, "dataset": config.dataset}
+    difference = dataclasses.replace(before.config, model=model, **free).difference(config)
+    if before.vocabulary.words != vocabulary.words:
+        difference = difference or "its vocabulary has other words"
+    if difference:
+        raise UserError(f"`initial_run` {job_dir} cannot begin this run: {difference}.")
     for mine, other in zip(network.model.weights, before.network.model.weights, strict=True):
         mine.assign(other)
 
@@ -349,9 +332,10 @@ def claim(options: TrainOptions, config: RunConfig, vocabulary: Vocabulary) -> N
 
 def trained_captions(source: pipeline.Source, config: TrainConfig) -> int:
     """How many captions an epoch has; says how many are left out for their length."""
+    counts = source.info.splits[source.split]
     if config.objective == "cider":
-        return source.info.splits[source.split].images * config.candidates
-    total = source.info.splits[source.split].captions
+        return counts.images * config.candidates
+    total = counts.captions
     long = pipeline.count_long(source, config.max_words)
     if long:
         logging.info(f"{long} of {total} captions have over {config.max_words} words: left out.")
