@@ -22,11 +22,8 @@ _RESUMED_FILE = re.compile(r"(?:model|iterator-\d+)-(\d{8})[._].*")
 class Checkpoints:
     """Saves and restores a run.
 
-    Args:
-        directory: str. Shared by all workers; made by the caller.
-        state: dict of trackable objects that the chief saves; `network` is one of them.
-        iterator: tf.data.Iterator. This worker's own.
-        workers, worker: int. How many there are, and which this is; 0 is the chief.
+    The directory is shared by all workers. The chief, worker 0, saves the trackable objects of
+    `state`, `network` among them; the iterator is this worker's own.
     """
 
     def __init__(self, directory: str, state: dict, iterator, workers: int = 1, worker: int = 0):
@@ -65,19 +62,18 @@ class Checkpoints:
                 f"{self._directory} holds checkpoints, but none of {self._workers} workers: go on "
                 "with as many workers as the run began with."
             )
+        path = None
         if whole:
-            self._read(max(whole))
+            path = _path(self._directory, "model", max(whole))
+            try:
+                # Partial: an earlier version may have saved more.
+                self._state.read(path).assert_existing_objects_matched().expect_partial()
+            except (AssertionError, ValueError, tf.errors.InvalidArgumentError) as error:
+                raise UserError(f"{path} is the checkpoint of another run: {error}") from error
+            own = _path(self._directory, self._own, max(whole))
+            self._iterator.read(own).assert_consumed()
         _drop_parts(self._results, whole)
-        return _path(self._directory, "model", max(whole)) if whole else None
-
-    def _read(self, step: int) -> None:
-        path = _path(self._directory, "model", step)
-        try:
-            # Partial: an earlier version may have saved more.
-            self._state.read(path).assert_existing_objects_matched().expect_partial()
-        except (AssertionError, ValueError, tf.errors.InvalidArgumentError) as error:
-            raise UserError(f"{path} is the checkpoint of another run: {error}") from error
-        self._iterator.read(_path(self._directory, self._own, step)).assert_consumed()
+        return path
 
 
 def _path(directory: str, kind: str, step: int) -> str:
