@@ -12,8 +12,7 @@ from tqdm import tqdm
 from mrnn_tf import decode, schema
 from mrnn_tf.config import RunConfig
 from mrnn_tf.data import pipeline
-from mrnn_tf.run import Network
-from mrnn_tf.text import Vocabulary
+from mrnn_tf.run import Run
 
 _SAMPLES = 8
 
@@ -25,26 +24,15 @@ class Board:
     run ends at the step `steps`.
     """
 
-    def __init__(
-        self,
-        directory: str,
-        config: RunConfig,
-        network: Network,
-        vocabulary: Vocabulary,
-        samples: pipeline.Source,
-        steps: int,
-        begin: int,
-    ):
-        self._directory, self._network, self._vocabulary = directory, network, vocabulary
+    def __init__(self, directory: str, run: Run, samples: pipeline.Source, steps: int, begin: int):
+        self._directory, self._network, self._vocabulary = directory, run.network, run.vocabulary
         self._train = tf.summary.create_file_writer(tf.io.gfile.join(directory, "train"))
         self._val = tf.summary.create_file_writer(tf.io.gfile.join(directory, "val"))
-        self._decode = tf.function(self._greedy)
         self._bar = tqdm(total=steps, initial=begin, unit=" steps", disable=None)
-        batch = next(iter(pipeline.image_batches(samples, _SAMPLES)))
-        self._references = batch.pop(schema.CAPTIONS)
-        [self._samples] = pipeline.with_pixels(tf.data.Dataset.from_tensors(batch), network.encoder)
+        [self._samples] = run.network.images(samples, _SAMPLES).take(1)
+        self._references = self._samples.pop(schema.CAPTIONS)
         if begin == 0:
-            self._describe(config)
+            self._describe(run.config)
 
     def training(self, step: int, measured: dict[str, float]) -> None:
         """After a loop of training."""
@@ -71,9 +59,19 @@ class Board:
     def end(self, perplexity: float) -> tuple[tuple[str, str], ...]:
         """After the last step: word vectors and the score; returns captions of the samples."""
         self._bar.close()
-        _write_projector(self._directory, self._network, self._vocabulary)
+        self._write_projector()
         _write_scalars(self._val, self._bar.n, {"best_perplexity": perplexity})
         return tuple(self._captions())
+
+    def _write_projector(self) -> None:
+        """Embedding layer II of every word, with the words as labels."""
+        self._vocabulary.save(tf.io.gfile.join(self._directory, "words.tsv"))
+        with tf.io.gfile.GFile(tf.io.gfile.join(self._directory, "vectors.tsv"), "w") as file:
+            np.savetxt(file, self._network.model.word_vectors().numpy(), "%.5g", delimiter="\t")
+        config = projector.ProjectorConfig()
+        paths = {"tensor_path": "vectors.tsv", "metadata_path": "words.tsv"}
+        config.embeddings.add(tensor_name="word embedding II", **paths)
+        projector.visualize_embeddings(self._directory, config)
 
     def _describe(self, config: RunConfig) -> None:
         model = self._network.model
@@ -86,13 +84,14 @@ class Board:
             hparams.hparams({**config.model.to_dict(), **config.train.to_dict()})
             tf.summary.graph(graph)
 
+    @tf.function
     def _greedy(self, features: tf.Tensor) -> decode.Decoded:
         model = self._network.model
         return decode.greedy(*decode.begin(model, model.project_image(features)))
 
     def _captions(self) -> list[tuple[str, str]]:
         """The sample images by name, with what the model says of them now."""
-        decoded = self._decode(self._network.features(self._samples))
+        decoded = self._greedy(self._network.features(self._samples))
         sentences = self._vocabulary.sentences(decoded.ids[:, 0]).numpy()
         names = self._samples[schema.IDS].numpy()
         return [(n.decode(), s.decode()) for n, s in zip(names, sentences, strict=True)]
@@ -111,14 +110,3 @@ def _write_scalars(writer: tf.summary.SummaryWriter, step: int, values: dict[str
         for name, value in values.items():
             tf.summary.scalar(name, value)
     writer.flush()
-
-
-def _write_projector(directory: str, network: Network, vocabulary: Vocabulary) -> None:
-    """Embedding layer II of every word, with the words as labels."""
-    vocabulary.save(tf.io.gfile.join(directory, "words.tsv"))
-    with tf.io.gfile.GFile(tf.io.gfile.join(directory, "vectors.tsv"), "w") as file:
-        np.savetxt(file, network.model.word_vectors().numpy(), "%.5g", delimiter="\t")
-    config = projector.ProjectorConfig()
-    paths = {"tensor_path": "vectors.tsv", "metadata_path": "words.tsv"}
-    config.embeddings.add(tensor_name="word embedding II", **paths)
-    projector.visualize_embeddings(directory, config)

@@ -130,11 +130,11 @@ def train(
     refuse_other_run(options, run_config)
     stores = schema.IMAGES if config.finetune_encoder else schema.FEATURES
     source = pipeline.Source(options.data, schema.TRAIN, vocabulary, stores)
-    captions = trained_captions(source, config)
+    check_objective(config, strategy.num_replicas_in_sync)
+    objective, dataset, captions = objective_and_batches(source, options)
     epoch = math.ceil(captions / config.batch_size)
     steps = max(1, round(config.epochs * epoch))
     due = max(1, round(config.evaluate_epochs * epoch))  # steps between two evaluations
-    check_objective(config, strategy.num_replicas_in_sync)
 
     # 2. The network.
     with strategy.scope():
@@ -151,9 +151,9 @@ def train(
             optimizers.append(optimization.create(config, rate, steps))
             optimizers[-1].build(variables)
         progress = Progress(step)
+    current = run.Run(run_config, vocabulary, network, step=0)
 
     # 3. The input.
-    objective, dataset = objective_and_batches(source, options)
     dataset = pipeline.with_pixels(dataset, network.encoder)
     trainer = Trainer(
         network, objective, optimizers, config, strategy, options.workers, step, dataset
@@ -175,11 +175,11 @@ def train(
     else:
         network.take_mean(source)
         if config.initial_run:
-            begin_with(network, run_config, vocabulary)
+            begin_with(current)
     saved, board, logs = int(step.numpy()), None, options.tensorboard_dir
     if options.is_chief:
-        claim(options, run_config, vocabulary)  # nothing can be refused any more
-        board = Board(logs, run_config, network, vocabulary, samples, steps, saved)
+        claim(options, current)  # nothing can be refused any more
+        board = Board(logs, current, samples, steps, saved)
         size = f"{network.model.parameter_count:,} parameters, {captions:,} captions"
         logging.info(f"{size}, {steps} steps of {config.batch_size} captions")
 
@@ -206,7 +206,7 @@ def train(
                 network.take_mean(source)
             measured = evaluator.evaluate(tf.constant(-1))
             if config.objective == "cider":
-                measured |= beam_scores(network, vocabulary, validation)
+                measured |= beam_scores(current, validation)
             is_best = progress.note(measured)
             if is_best:
                 checkpoints.save_best(target)
@@ -238,8 +238,6 @@ def plan(options: TrainOptions, info: records.DatasetInfo) -> RunConfig:
         settings = json.dumps([model.to_dict(), config.to_dict(), info.fingerprint])
         digest = hashlib.sha256(settings.encode()).hexdigest()[:12]
         encoder = {**info.encoder, "identity": f"{run.FINETUNED}:{info.identity}:{digest}"}
-    elif schema.FEATURES not in info.stores:
-        raise UserError(f"`data` {data} holds no features: prepare it with --store features.")
     else:
         encoder = info.encoder
     return RunConfig(
@@ -263,33 +261,41 @@ def check_objective(config: TrainConfig, devices: int) -> None:
 
 def objective_and_batches(
     source: pipeline.Source, options: TrainOptions
-) -> tuple[Likelihood | ExpectedCider, tf.data.Dataset]:
-    """What the run makes smaller, and the batches that it does so with."""
-    config = options.train
+) -> tuple[Likelihood | ExpectedCider, tf.data.Dataset, int]:
+    """What the run makes smaller, its batches, and how many captions an epoch has."""
+    config, counts = options.train, source.info.splits[source.split]
     share = {"seed": config.seed, "deterministic": config.deterministic}
     share |= {"workers": options.workers, "worker": options.worker}
     if config.objective == "cider":
         corpus = pipeline.captions(source.directory, source.split)
         objective = ExpectedCider(corpus, source.vocabulary, config.candidates)
         images = config.batch_size // config.candidates
-        return objective, pipeline.training_images(source, images, **share)
+        batches = pipeline.training_images(source, images, **share)
+        return objective, batches, counts.images * config.candidates
+    total, long = counts.captions, pipeline.count_long(source, config.max_words)
+    if long:
+        logging.info(f"{long} of {total} captions have over {config.max_words} words: left out.")
+    if long == total:
+        raise UserError(f"All captions have more than `max_words` {config.max_words} words.")
     share |= {"max_words": config.max_words, "shuffle_buffer": config.shuffle_buffer}
-    return Likelihood(), pipeline.training_batches(source, config.batch_size, **share)
+    batches = pipeline.training_batches(source, config.batch_size, **share)
+    return Likelihood(), batches, total - long
 
 
-def begin_with(network: run.Network, config: RunConfig, vocabulary: Vocabulary) -> None:
+def begin_with(current: run.Run) -> None:
     """Takes the best weights of the initial run, which must be of the same network."""
-    job_dir = config.train.initial_run
+    config, job_dir = current.config, current.config.train.initial_run
     before = run.Run.load(job_dir)
     dropout = {k: v for k, v in config.model.to_dict().items() if k.startswith("dropout")}
     model = dataclasses.replace(before.config.model, **dropout)  # changes no weight
     free = {"train": config.train, "dataset": config.dataset}
     difference = dataclasses.replace(before.config, model=model, **free).difference(config)
-    if before.vocabulary.words != vocabulary.words:
+    if before.vocabulary.words != current.vocabulary.words:
         difference = difference or "its vocabulary has other words"
     if difference:
         raise UserError(f"`initial_run` {job_dir} cannot begin this run: {difference}.")
-    for mine, other in zip(network.model.weights, before.network.model.weights, strict=True):
+    weights = current.network.model.weights, before.network.model.weights
+    for mine, other in zip(*weights, strict=True):
         mine.assign(other)
 
 
@@ -314,7 +320,7 @@ def refuse_other_run(options: TrainOptions, config: RunConfig) -> None:
             )
 
 
-def claim(options: TrainOptions, config: RunConfig, vocabulary: Vocabulary) -> None:
+def claim(options: TrainOptions, current: run.Run) -> None:
     """Makes the run's directories its own, unless they are already."""
     for name, directory in options.claimed.items():
         path = tf.io.gfile.join(directory, schema.CONFIG_FILE)
@@ -323,22 +329,8 @@ def claim(options: TrainOptions, config: RunConfig, vocabulary: Vocabulary) -> N
         try:
             tf.io.gfile.makedirs(directory)
             if directory == options.job_dir:
-                vocabulary.save(tf.io.gfile.join(directory, schema.VOCABULARY_FILE))
-            files.write_json(path, config.to_dict())
+                current.vocabulary.save(tf.io.gfile.join(directory, schema.VOCABULARY_FILE))
+            files.write_json(path, current.config.to_dict())
         except (OSError, tf.errors.OpError) as error:
             reason = getattr(error, "message", None) or error
             raise UserError(f"`{name}` {directory} cannot be written: {reason}") from None
-
-
-def trained_captions(source: pipeline.Source, config: TrainConfig) -> int:
-    """How many captions an epoch has; says how many are left out for their length."""
-    counts = source.info.splits[source.split]
-    if config.objective == "cider":
-        return counts.images * config.candidates
-    total = counts.captions
-    long = pipeline.count_long(source, config.max_words)
-    if long:
-        logging.info(f"{long} of {total} captions have over {config.max_words} words: left out.")
-    if long == total:
-        raise UserError(f"All captions have more than `max_words` {config.max_words} words.")
-    return total - long

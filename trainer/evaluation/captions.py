@@ -15,7 +15,6 @@ from mrnn_tf.metrics import captions as metrics
 from mrnn_tf.metrics.nbest import NBest
 from mrnn_tf.run import Network, Run
 from mrnn_tf.split import Split
-from mrnn_tf.text import Vocabulary
 from trainer.loops import Evaluator
 from trainer.report.page import Example
 
@@ -117,19 +116,18 @@ def perplexity(run: Run, split: Split, batch_size: int = 64) -> dict[str, float]
     return {name: measured[name] for name in names if math.isfinite(measured[name])}
 
 
-def beam_scores(
-    network: Network, vocabulary: Vocabulary, source: pipeline.Source, batch_size: int = 64
-) -> dict[str, float]:
+def beam_scores(run: Run, source: pipeline.Source, batch_size: int = 64) -> dict[str, float]:
     """CIDEr and BLEU-4 of the captions of a split, by the default search."""
+    inference = Inference(run)
 
     @tf.function
     def search(batch):
-        image = network.model.project_image(network.features(batch))
-        return decode.beam(*decode.begin(network.model, image), BeamSearch(), n_best=1).ids[:, 0]
+        best = inference.best_sentences(run.network.features(batch), n_best=1)
+        return run.vocabulary.sentences(best.ids[:, 0])
 
     references, results = {}, {}
-    for batch in network.images(source, batch_size):
-        sentences = vocabulary.sentences(search(batch)).numpy()
+    for batch in run.network.images(source, batch_size):
+        sentences = search(batch).numpy()
         rows = zip(batch["ids"].numpy(), sentences, batch["captions"].to_list(), strict=True)
         for image_id, sentence, captions in rows:
             results[image_id.decode()] = sentence.decode()

@@ -37,6 +37,7 @@ _CURVE_IMAGES = 100  # nearest images whose sentences an image's are found among
 _QUERIES, _SHOWN = 6, 3  # searches to look at in each direction, and results of each
 _SHOWN_AMONG = 100  # images whose sentences they search
 
+Normalisers = dict[str, np.ndarray]  # what may stand for log P(s) [S]; the chosen one first
 SearchExample = tuple[str, list[tuple[str, float, bool]]]  # a query; results, scores, right?
 # Name -> arrays [S, ...] of what a function makes of every block of sentences.
 InBlocks = Callable[[str, Callable[[np.ndarray], dict]], dict[str, np.ndarray]]
@@ -68,6 +69,7 @@ class Ranking:
 class Pool:
     """The images and sentences of a split, projected and numbered."""
 
+    scorer: Scorer
     ids: tuple[str, ...]
     features: np.ndarray  # [I, D]
     images: np.ndarray  # V_I I [I, M]
@@ -91,7 +93,7 @@ class Pool:
             raise UserError(f"The features of {ids[bad[0]]} are zero or not finite.")
         texts = [text for own in captions for text in own]
         words = pad(run.vocabulary.ids(tf.constant(texts, tf.string)).to_list())
-        return cls(ids, features, scorer.project(features), texts, words, owner)
+        return cls(scorer, ids, features, scorer.project(features), texts, words, owner)
 
     @functools.cached_property
     def near(self) -> np.ndarray:
@@ -130,13 +132,13 @@ def rank_split(
     key = hashlib.sha256(json.dumps(facts).encode() + sample.tobytes()).hexdigest()[:16]
     in_blocks = functools.partial(_in_blocks, len(pool.words), tf.io.gfile.join(work, key))
 
-    own, normalisers = _first_pass(scorer, pool, sample, in_blocks)
+    own, normalisers = _first_pass(pool, sample, in_blocks)
     chosen = normalisers[settings.normaliser]
-    normalisers = {settings.normaliser: chosen} | normalisers  # the chosen one first
-    scores, share = _second_pass(scorer, pool, mean, own, normalisers, in_blocks)
+    normalisers = {settings.normaliser: chosen} | normalisers
+    scores, share = _second_pass(pool, mean, own, normalisers, in_blocks)
     figures, curves = _ranks(pool, own, scores, normalisers)
     tf.io.gfile.rmtree(work)
-    return Ranking(figures, curves, share, _search_some(scorer, pool, mean, chosen))
+    return Ranking(figures, curves, share, _search_some(pool, mean, chosen))
 
 
 def _in_blocks(
@@ -157,10 +159,10 @@ def _in_blocks(
 
 
 def _first_pass(
-    scorer: Scorer, pool: Pool, sample: np.ndarray, in_blocks: InBlocks
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    pool: Pool, sample: np.ndarray, in_blocks: InBlocks
+) -> tuple[np.ndarray, Normalisers]:
     """log P [S] of every sentence by its own image, and what may stand for log P(s)."""
-    mean = sample.mean(axis=0)
+    scorer, mean = pool.scorer, sample.mean(axis=0)
 
     def compute(rows: np.ndarray) -> dict:
         sentences = scorer.read(pool.words[rows])
@@ -182,15 +184,10 @@ def _first_pass(
 
 
 def _second_pass(
-    scorer: Scorer,
-    pool: Pool,
-    mean: np.ndarray,
-    own: np.ndarray,
-    normalisers: dict[str, np.ndarray],
-    in_blocks: InBlocks,
+    pool: Pool, mean: np.ndarray, own: np.ndarray, normalisers: Normalisers, in_blocks: InBlocks
 ) -> tuple[np.ndarray, float]:
     """Every log P(s|I) [S, I] that matters to a rank, and the share of softmax rows."""
-    images = tf.constant(pool.images)
+    scorer, images = pool.scorer, tf.constant(pool.images)
     best = [(norm, pool.per_image(np.maximum, own - norm)) for norm in normalisers.values()]
     chosen = next(iter(normalisers.values()))
     worst = pool.per_image(np.minimum, own - chosen)
@@ -214,10 +211,8 @@ def _second_pass(
     return arrays["log_probs"], float(arrays["rows"].sum() / every)
 
 
-def _ranks(
-    pool: Pool, own: np.ndarray, scores: np.ndarray, normalisers: dict[str, np.ndarray]
-) -> tuple[dict, dict]:
-    """The figures and the curves."""
+def _ranks(pool: Pool, own: np.ndarray, scores: np.ndarray, normalisers: Normalisers) -> tuple:
+    """The figures by row, and the curves by direction."""
     scores[np.arange(len(own)), pool.owner] = own
     of_sentences = 1 + (scores > own[:, np.newaxis] + _TIE).sum(axis=1)
     figures = {TEXT_TO_IMAGE: ranking.summary(of_sentences)}
@@ -241,10 +236,9 @@ def _ranks(
     return figures, {TEXT_TO_IMAGE: by_sentence, IMAGE_TO_TEXT: by_image}
 
 
-def _search_some(
-    scorer: Scorer, pool: Pool, mean: np.ndarray, norm: np.ndarray
-) -> dict[str, list[SearchExample]]:
+def _search_some(pool: Pool, mean: np.ndarray, norm: np.ndarray) -> dict[str, list[SearchExample]]:
     """Searches by sentences and images from all over the pool."""
+    scorer = pool.scorer
     chosen = np.unique(np.linspace(0, len(pool.owner) - 1, _QUERIES).astype(int))
     queries = np.unique(pool.owner[chosen])
     # The sentences of some images are enough to show; those of all were ranked above.
