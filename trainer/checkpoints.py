@@ -8,6 +8,7 @@ which all files are there; the older pair is kept until the newer one is whole.
 
 import os
 import re
+from collections.abc import Collection
 
 import tensorflow as tf
 
@@ -16,7 +17,6 @@ from mrnn_tf.run import checkpoint_steps
 
 SCRATCH = "ram://scratch"
 _KEPT = 2
-_RESUMED_FILE = re.compile(r"(?:model|iterator-\d+)-(\d{8})[._].*")
 
 
 class Checkpoints:
@@ -42,14 +42,14 @@ class Checkpoints:
         """Writes the files of a step, then drops the oldest; returns the chief's path."""
         self._iterator.write(_path(self._directory, self._own, step))
         self._state.write(_path(self._results, "model", step))
-        _drop_old(self._results, "model", _KEPT)
-        _drop_old(self._directory, self._own, _KEPT)
+        for directory, kind in ((self._results, "model"), (self._directory, self._own)):
+            _keep(directory, kind, checkpoint_steps(directory, kind)[-_KEPT:])
         return _path(self._directory, "model", step)
 
     def save_best(self, step: int) -> None:
         """Keeps the weights of the best step so far beside the latest."""
         self._network.write(_path(self._results, "best", step))
-        _drop_old(self._results, "best", 1)
+        _keep(self._results, "best", [step])
 
     def restore(self) -> str | None:
         """Restores the newest whole step; returns the chief's path, or `None` on a new run."""
@@ -72,7 +72,8 @@ class Checkpoints:
                 raise UserError(f"{path} is the checkpoint of another run: {error}") from error
             own = _path(self._directory, self._own, max(whole))
             self._iterator.read(own).assert_consumed()
-        _drop_parts(self._results, whole)
+        for kind in kinds:
+            _keep(self._results, kind, whole)  # the others would push out good files later
         return path
 
 
@@ -80,17 +81,11 @@ def _path(directory: str, kind: str, step: int) -> str:
     return tf.io.gfile.join(directory, f"{kind}-{step:08d}")
 
 
-def _drop_old(directory: str, kind: str, kept: int) -> None:
-    for step in checkpoint_steps(directory, kind)[:-kept]:
-        prefix = _path(directory, kind, step)
-        for path in [prefix + ".index", *tf.io.gfile.glob(prefix + ".data-*")]:
-            tf.io.gfile.remove(path)
-
-
-def _drop_parts(directory: str, whole: set[int]) -> None:
-    """Drops what a kill left of other steps, which would push out good files later."""
-    for path in tf.io.gfile.glob(tf.io.gfile.join(directory, "*-*")):
-        match = _RESUMED_FILE.fullmatch(os.path.basename(path))
-        if match and int(match[1]) not in whole:
+def _keep(directory: str, kind: str, steps: Collection[int]) -> None:
+    """Drops the files of all other steps: old ones, and what a kill left of them."""
+    paths = tf.io.gfile.glob(tf.io.gfile.join(directory, f"{kind}-*"))
+    for path in sorted(paths, reverse=True):  # an index, which makes a checkpoint whole, first
+        match = re.fullmatch(rf"{kind}-(\d{{8}})[._].*", os.path.basename(path))
+        if match and int(match[1]) not in steps:
             drop = tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove
             drop(path)

@@ -35,8 +35,7 @@ from absl import logging
 
 from mrnn_tf import files, program, schema
 from mrnn_tf.config import REQUIRED, Config, field
-from mrnn_tf.consensus import reranking, tuning
-from mrnn_tf.consensus.ngrams import Corpus
+from mrnn_tf.consensus import ngrams, reranking, tuning
 from mrnn_tf.consensus.oracle import Oracle
 from mrnn_tf.consensus.reranking import Compared, Comparison, RerankSettings
 from mrnn_tf.data import pipeline, records
@@ -125,7 +124,7 @@ def _compare(options: RerankOptions, n_best: Mapping[ImageId, NBest]) -> Compare
     if images < k:
         logging.warning("There are %d training images: all are neighbours, not %d.", images, k)
     near = find_neighbours(run, split, training, n_best, k, options.features)
-    return Comparison(options.method, Corpus.of(training.captions))(n_best, near)
+    return Comparison(options.method, ngrams.Corpus.of(training.captions))(n_best, near)
 
 
 def _oracle(options: RerankOptions, n_best: Mapping[ImageId, NBest]) -> Oracle:

@@ -5,17 +5,10 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from mrnn_tf.consensus.neighbours import MISSING, Near, Neighbourhood
+from mrnn_tf.consensus import neighbours, reranking
 from mrnn_tf.consensus.ngrams import Corpus
 from mrnn_tf.consensus.oracle import Oracle
-from mrnn_tf.consensus.reranking import (
-    COMBINED,
-    MBR,
-    Comparison,
-    RerankSettings,
-    order,
-    similarity_of,
-)
+from mrnn_tf.consensus.reranking import COMBINED, MBR, Comparison, RerankSettings, order
 from mrnn_tf.consensus.similarity import SIMILARITIES
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import captions as metrics
@@ -68,7 +61,7 @@ def rerank_split(
     corpus = Corpus.of(training.captions)
     compared = {name: Comparison(name, corpus)(n_best, near) for name in SIMILARITIES}
     scores = {
-        row: compared[similarity_of(method)].scores(method, settings)
+        row: compared[reranking.similarity_of(method)].scores(method, settings)
         for method, row in ROWS.items()
     }
     captions = dict(zip(split.ids, split.captions, strict=True))
@@ -94,7 +87,7 @@ def find_neighbours(
     images: Iterable[ImageId],
     k: int,
     features: str = FEATURES[0],
-) -> Near:
+) -> neighbours.Near:
     """The k nearest training images of some images of a split, an image itself left out."""
     if features not in FEATURES:
         raise UserError(f"`features` must be one of {', '.join(FEATURES)}, not {features!r}.")
@@ -111,9 +104,9 @@ def find_neighbours(
 
     rows = {image_id: row for row, image_id in enumerate(split.ids)}
     numbers = {image_id: number for number, image_id in enumerate(training.ids)}
-    own = np.array([numbers.get(str(image), MISSING - 1) for image in images], np.int64)
+    own = np.array([numbers.get(str(image), neighbours.MISSING - 1) for image in images], np.int64)
     wanted = np.array([rows[str(image)] for image in images], np.int64)
-    neighbourhood = Neighbourhood(refined(training.features), is_whitened)
+    neighbourhood = neighbours.Neighbourhood(refined(training.features), is_whitened)
     return neighbourhood.nearest(refined(split.features[wanted]), k, own)
 
 

@@ -22,10 +22,8 @@ from mrnn_tf.config import Config, field
 from mrnn_tf.consensus import neighbours
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import ranking
-from mrnn_tf.retrieval import marginal
+from mrnn_tf.retrieval import marginal, search, sentences
 from mrnn_tf.retrieval.scoring import Scorer
-from mrnn_tf.retrieval.search import Hits, Searcher, SentenceTable
-from mrnn_tf.retrieval.sentences import pad
 from mrnn_tf.run import Run
 from mrnn_tf.split import Split
 
@@ -92,7 +90,7 @@ class Pool:
         if len(bad):
             raise UserError(f"The features of {ids[bad[0]]} are zero or not finite.")
         texts = [text for own in captions for text in own]
-        words = pad(run.vocabulary.ids(tf.constant(texts, tf.string)).to_list())
+        words = sentences.pad(run.vocabulary.ids(tf.constant(texts, tf.string)).to_list())
         return cls(scorer, ids, features, scorer.project(features), texts, words, owner)
 
     @functools.cached_property
@@ -245,8 +243,8 @@ def _search_some(pool: Pool, mean: np.ndarray, norm: np.ndarray) -> dict[str, li
     among = np.flatnonzero((pool.owner < _SHOWN_AMONG) | np.isin(pool.owner, queries))
     expansion = scorer.expand(scorer.read(pool.words[among]), mean)
     at_mean = expansion.log_probs.numpy().sum(axis=1)
-    table = SentenceTable(pool.words[among], expansion.vectors.numpy(), at_mean, norm[among])
-    searcher = Searcher(scorer, mean, pool.images, table)
+    table = search.SentenceTable(pool.words[among], expansion.vectors.numpy(), at_mean, norm[among])
+    searcher = search.Searcher(scorer, mean, pool.images, table)
     by_sentence = _results(searcher.search_images(pool.words[chosen], _SHOWN))
     by_image = _results(searcher.search_sentences(pool.images[queries], _SHOWN))
     return {
@@ -262,7 +260,7 @@ def _search_some(pool: Pool, mean: np.ndarray, norm: np.ndarray) -> dict[str, li
     }  # fmt: skip
 
 
-def _results(hits: Hits) -> list[list[tuple[int, float]]]:
+def _results(hits: search.Hits) -> list[list[tuple[int, float]]]:
     """The rows and scores of every query, without what is missing."""
     rows = zip(hits.rows.numpy().tolist(), hits.scores.numpy().tolist(), strict=True)
     return [[hit for hit in zip(*query, strict=True) if hit[0] >= 0] for query in rows]
