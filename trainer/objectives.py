@@ -6,7 +6,7 @@ global batch, so that replicas add up.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -55,11 +55,7 @@ class ExpectedCider:
     """
 
     def __init__(
-        self,
-        corpus: Iterable[Sequence[str]],
-        vocabulary: Vocabulary,
-        width: int,
-        max_words: int = 20,
+        self, corpus: Iterable[list[str]], vocabulary: Vocabulary, width: int, max_words: int = 20
     ):
         with tf.device("CPU"):  # sentences are strings, which no GPU takes
             self._cider = CiderD(Corpus.of(corpus, end=schema.END))

@@ -125,8 +125,7 @@ def train(
 
     # 1. The data.
     info = records.DatasetInfo.load(options.data)
-    run_config = plan(options, info)
-    vocabulary = load_vocabulary(options.data, run_config)
+    run_config, vocabulary = plan(options, info)
     refuse_other_run(options, run_config)
     stores = schema.IMAGES if config.finetune_encoder else schema.FEATURES
     source = pipeline.Source(options.data, schema.TRAIN, vocabulary, stores)
@@ -224,9 +223,9 @@ def train(
     return Result(now, True, best, board.end(best) if board else ())
 
 
-def plan(options: TrainOptions, info: records.DatasetInfo) -> RunConfig:
-    """The configuration of a run on a dataset; refuses data that cannot be trained on."""
-    model, config, data = options.model, options.train, options.data
+def plan(options: TrainOptions, info: records.DatasetInfo) -> tuple[RunConfig, Vocabulary]:
+    """The configuration of a run on a dataset, and its words; refuses what cannot be trained on."""
+    model, config, data, encoder = options.model, options.train, options.data, info.encoder
     if schema.TRAIN not in info.splits or not info.splits[schema.TRAIN].captions:
         raise UserError(f"`data` {data} holds no training captions.")
     if config.finetune_encoder:
@@ -238,11 +237,14 @@ def plan(options: TrainOptions, info: records.DatasetInfo) -> RunConfig:
         settings = json.dumps([model.to_dict(), config.to_dict(), info.fingerprint])
         digest = hashlib.sha256(settings.encode()).hexdigest()[:12]
         encoder = {**info.encoder, "identity": f"{run.FINETUNED}:{info.identity}:{digest}"}
-    else:
-        encoder = info.encoder
-    return RunConfig(
-        model, config, info.vocabulary_size, info.feature_size, encoder, info.fingerprint
-    )
+    vocabulary = Vocabulary.load(tf.io.gfile.join(data, schema.VOCABULARY_FILE))
+    if len(vocabulary) != info.vocabulary_size:
+        raise UserError(
+            f"`data` {data}: {schema.VOCABULARY_FILE} has {len(vocabulary)} words, but "
+            f"{schema.DATASET_FILE} says {info.vocabulary_size}."
+        )
+    sizes = len(vocabulary), info.feature_size
+    return RunConfig(model, config, *sizes, encoder, info.fingerprint), vocabulary
 
 
 def check_objective(config: TrainConfig, devices: int) -> None:
@@ -297,17 +299,6 @@ def begin_with(current: run.Run) -> None:
     weights = current.network.model.weights, before.network.model.weights
     for mine, other in zip(*weights, strict=True):
         mine.assign(other)
-
-
-def load_vocabulary(data: str, config: RunConfig) -> Vocabulary:
-    """The vocabulary of the training data; refuses one of another size than the data says."""
-    vocabulary = Vocabulary.load(tf.io.gfile.join(data, schema.VOCABULARY_FILE))
-    if len(vocabulary) != config.vocabulary_size:
-        raise UserError(
-            f"`data` {data}: {schema.VOCABULARY_FILE} has {len(vocabulary)} words, but "
-            f"{schema.DATASET_FILE} says {config.vocabulary_size}."
-        )
-    return vocabulary
 
 
 def refuse_other_run(options: TrainOptions, config: RunConfig) -> None:

@@ -12,7 +12,6 @@ from mrnn_tf.consensus.reranking import COMBINED, MBR, Comparison, RerankSetting
 from mrnn_tf.consensus.similarity import SIMILARITIES
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import captions as metrics
-from mrnn_tf.metrics.coco import ImageId
 from mrnn_tf.metrics.nbest import NBest
 from mrnn_tf.run import Run
 from mrnn_tf.split import Split
@@ -81,12 +80,7 @@ def rerank_split(
 
 
 def find_neighbours(
-    run: Run,
-    split: Split,
-    training: Split,
-    images: Iterable[ImageId],
-    k: int,
-    features: str = FEATURES[0],
+    run: Run, split: Split, training: Split, images: Iterable, k: int, features: str = FEATURES[0]
 ) -> neighbours.Near:
     """The k nearest training images of some images of a split, an image itself left out."""
     if features not in FEATURES:
