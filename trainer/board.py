@@ -1,6 +1,5 @@
 """What a run shows: lines in the log, a bar on a terminal, and TensorBoard."""
 
-import contextlib
 import sys
 
 import numpy as np
@@ -13,66 +12,40 @@ from tqdm import tqdm
 from mrnn_tf import decode, schema
 from mrnn_tf.config import RunConfig
 from mrnn_tf.data import pipeline
-from mrnn_tf.run import Network
-from mrnn_tf.text import Vocabulary
+from mrnn_tf.run import Run
 
 _SAMPLES = 8
 
 
 class Board:
-    """Writes for the chief; for any other worker it does nothing.
+    """What the chief shows of its run.
 
-    Args:
-        directory: str. TensorBoard's.
-        config, network, vocabulary: the run's own.
-        samples: pipeline.Source. Where the sample images come from.
-        steps: int. The planned end.
-        begin: int. The step at which this process begins.
-        active: bool. Whether this is the chief.
+    The sample images are the first of `samples`. This process begins at the step `begin`, and the
+    run ends at the step `steps`.
     """
 
-    def __init__(
-        self,
-        directory: str,
-        config: RunConfig,
-        network: Network,
-        vocabulary: Vocabulary,
-        samples: pipeline.Source,
-        steps: int,
-        begin: int,
-        active: bool,
-    ):
-        self._active = active
-        if not active:
-            return
-        self._directory, self._network, self._vocabulary = directory, network, vocabulary
+    def __init__(self, directory: str, run: Run, samples: pipeline.Source, steps: int, begin: int):
+        self._directory, self._network, self._vocabulary = directory, run.network, run.vocabulary
         self._train = tf.summary.create_file_writer(tf.io.gfile.join(directory, "train"))
         self._val = tf.summary.create_file_writer(tf.io.gfile.join(directory, "val"))
-        self._decode = tf.function(self._greedy)
         self._bar = tqdm(total=steps, initial=begin, unit=" steps", disable=None)
-        batch = next(iter(pipeline.image_batches(samples, _SAMPLES)))
-        self._references = batch.pop(schema.CAPTIONS)
-        [self._samples] = pipeline.with_pixels(tf.data.Dataset.from_tensors(batch), network.encoder)
+        [self._samples] = run.network.images(samples, _SAMPLES).take(1)
+        self._references = self._samples.pop(schema.CAPTIONS)
         if begin == 0:
-            self._describe(config)
+            self._describe(run.config)
 
     def training(self, step: int, measured: dict[str, float]) -> None:
         """After a loop of training."""
-        if not self._active:
-            return
         _write_scalars(self._train, step, measured)
         self._bar.update(step - self._bar.n)
         name, value = next(iter(measured.items()))  # what the objective tells first
         self._bar.set_postfix_str(f"{name} {value:.3g}")
         if not sys.stderr.isatty():
-            logging.info(
-                "step %d  %s %.4g  %.0f words/s", step, name, value, measured["words_per_second"]
-            )
+            speed = measured["words_per_second"]
+            logging.info("step %d  %s %.4g  %.0f words/s", step, name, value, speed)
 
     def evaluation(self, step: int, measured: dict[str, float], is_best: bool) -> None:
         """After an evaluation: the figures, and what the model says of the sample images."""
-        if not self._active:
-            return
         _write_scalars(self._val, step, measured)
         with self._val.as_default(step=step):
             tf.summary.text("captions", self._table())
@@ -83,23 +56,24 @@ class Board:
             file=sys.stderr,
         )
 
-    def profile(self, on: bool) -> contextlib.AbstractContextManager:
-        """A window of TensorFlow's profiler around one loop."""
-        if on and self._active:
-            return tf.profiler.experimental.Profile(self._directory)
-        return contextlib.nullcontext()
-
-    def end(self, perplexity: float) -> list[tuple[str, str]]:
+    def end(self, perplexity: float) -> tuple[tuple[str, str], ...]:
         """After the last step: word vectors and the score; returns captions of the samples."""
-        if not self._active:
-            return []
         self._bar.close()
-        _write_projector(self._directory, self._network, self._vocabulary)
+        self._write_projector()
         _write_scalars(self._val, self._bar.n, {"best_perplexity": perplexity})
-        return self._captions()
+        return tuple(self._captions())
+
+    def _write_projector(self) -> None:
+        """Embedding layer II of every word, with the words as labels."""
+        self._vocabulary.save(tf.io.gfile.join(self._directory, "words.tsv"))
+        with tf.io.gfile.GFile(tf.io.gfile.join(self._directory, "vectors.tsv"), "w") as file:
+            np.savetxt(file, self._network.model.word_vectors().numpy(), "%.5g", delimiter="\t")
+        config = projector.ProjectorConfig()
+        paths = {"tensor_path": "vectors.tsv", "metadata_path": "words.tsv"}
+        config.embeddings.add(tensor_name="word embedding II", **paths)
+        projector.visualize_embeddings(self._directory, config)
 
     def _describe(self, config: RunConfig) -> None:
-        settings = {**config.model.to_dict(), **config.train.to_dict()}
         model = self._network.model
         inputs = {
             schema.FEATURES: tf.TensorSpec([None, model.feature_size], tf.float32),
@@ -107,25 +81,25 @@ class Board:
         }
         graph = tf.function(lambda batch: model(batch)).get_concrete_function(inputs).graph
         with self._val.as_default(step=0):
-            hparams.hparams(settings)
+            hparams.hparams({**config.model.to_dict(), **config.train.to_dict()})
             tf.summary.graph(graph)
 
+    @tf.function
     def _greedy(self, features: tf.Tensor) -> decode.Decoded:
         model = self._network.model
         return decode.greedy(*decode.begin(model, model.project_image(features)))
 
     def _captions(self) -> list[tuple[str, str]]:
         """The sample images by name, with what the model says of them now."""
-        decoded = self._decode(self._network.features(self._samples))
+        decoded = self._greedy(self._network.features(self._samples))
         sentences = self._vocabulary.sentences(decoded.ids[:, 0]).numpy()
         names = self._samples[schema.IDS].numpy()
         return [(n.decode(), s.decode()) for n, s in zip(names, sentences, strict=True)]
 
     def _table(self) -> str:
         rows = ["| image | generated | reference |", "|---|---|---|"]
-        for (image, sentence), references in zip(
-            self._captions(), self._references.to_list(), strict=True
-        ):
+        captions = zip(self._captions(), self._references.to_list(), strict=True)
+        for (image, sentence), references in captions:
             reference = references[0].decode() if references else ""
             rows.append(f"| {image} | {sentence} | {reference} |")
         return "\n".join(rows)
@@ -136,19 +110,3 @@ def _write_scalars(writer: tf.summary.SummaryWriter, step: int, values: dict[str
         for name, value in values.items():
             tf.summary.scalar(name, value)
     writer.flush()
-
-
-def _write_projector(directory: str, network: Network, vocabulary: Vocabulary) -> None:
-    """Embedding layer II of every word, with the words as labels."""
-    vocabulary.save(tf.io.gfile.join(directory, "words.tsv"))
-    vectors = network.model.word_vectors().numpy()
-    with tf.io.gfile.GFile(tf.io.gfile.join(directory, "vectors.tsv"), "w") as file:
-        np.savetxt(file, vectors, "%.5g", delimiter="\t")
-    config = projector.ProjectorConfig()
-    config.embeddings.add(
-        tensor_name="word embedding II",
-        tensor_shape=list(vectors.shape),
-        tensor_path="vectors.tsv",
-        metadata_path="words.tsv",
-    )
-    projector.visualize_embeddings(directory, config)

@@ -8,6 +8,7 @@ which all files are there; the older pair is kept until the newer one is whole.
 
 import os
 import re
+from collections.abc import Collection
 
 import tensorflow as tf
 
@@ -16,17 +17,13 @@ from mrnn_tf.run import checkpoint_steps
 
 SCRATCH = "ram://scratch"
 _KEPT = 2
-_RESUMED_FILE = re.compile(r"(?:model|iterator-\d+)-(\d{8})[._].*")
 
 
 class Checkpoints:
     """Saves and restores a run.
 
-    Args:
-        directory: str. Shared by all workers; made by the caller.
-        state: dict of trackable objects that the chief saves; `network` is one of them.
-        iterator: tf.data.Iterator. This worker's own.
-        workers, worker: int. How many there are, and which this is; 0 is the chief.
+    The directory is shared by all workers. The chief, worker 0, saves the trackable objects of
+    `state`, `network` among them; the iterator is this worker's own.
     """
 
     def __init__(self, directory: str, state: dict, iterator, workers: int = 1, worker: int = 0):
@@ -45,14 +42,14 @@ class Checkpoints:
         """Writes the files of a step, then drops the oldest; returns the chief's path."""
         self._iterator.write(_path(self._directory, self._own, step))
         self._state.write(_path(self._results, "model", step))
-        _drop_old(self._results, "model", _KEPT)
-        _drop_old(self._directory, self._own, _KEPT)
+        for directory, kind in ((self._results, "model"), (self._directory, self._own)):
+            _keep(directory, kind, checkpoint_steps(directory, kind)[-_KEPT:])
         return _path(self._directory, "model", step)
 
     def save_best(self, step: int) -> None:
         """Keeps the weights of the best step so far beside the latest."""
         self._network.write(_path(self._results, "best", step))
-        _drop_old(self._results, "best", 1)
+        _keep(self._results, "best", [step])
 
     def restore(self) -> str | None:
         """Restores the newest whole step; returns the chief's path, or `None` on a new run."""
@@ -65,36 +62,30 @@ class Checkpoints:
                 f"{self._directory} holds checkpoints, but none of {self._workers} workers: go on "
                 "with as many workers as the run began with."
             )
+        path = None
         if whole:
-            self._read(max(whole))
-        _drop_parts(self._results, whole)
-        return _path(self._directory, "model", max(whole)) if whole else None
-
-    def _read(self, step: int) -> None:
-        path = _path(self._directory, "model", step)
-        try:
-            # Partial: an earlier version may have saved more.
-            self._state.read(path).assert_existing_objects_matched().expect_partial()
-        except (AssertionError, ValueError, tf.errors.InvalidArgumentError) as error:
-            raise UserError(f"{path} is the checkpoint of another run: {error}") from error
-        self._iterator.read(_path(self._directory, self._own, step)).assert_consumed()
+            path = _path(self._directory, "model", max(whole))
+            try:
+                # Partial: an earlier version may have saved more.
+                self._state.read(path).assert_existing_objects_matched().expect_partial()
+            except (AssertionError, ValueError, tf.errors.InvalidArgumentError) as error:
+                raise UserError(f"{path} is the checkpoint of another run: {error}") from error
+            own = _path(self._directory, self._own, max(whole))
+            self._iterator.read(own).assert_consumed()
+        for kind in kinds:
+            _keep(self._results, kind, whole)  # the others would push out good files later
+        return path
 
 
 def _path(directory: str, kind: str, step: int) -> str:
     return tf.io.gfile.join(directory, f"{kind}-{step:08d}")
 
 
-def _drop_old(directory: str, kind: str, kept: int) -> None:
-    for step in checkpoint_steps(directory, kind)[:-kept]:
-        prefix = _path(directory, kind, step)
-        for path in [prefix + ".index", *tf.io.gfile.glob(prefix + ".data-*")]:
-            tf.io.gfile.remove(path)
-
-
-def _drop_parts(directory: str, whole: set[int]) -> None:
-    """Drops what a kill left of other steps, which would push out good files later."""
-    for path in tf.io.gfile.glob(tf.io.gfile.join(directory, "*-*")):
-        match = _RESUMED_FILE.fullmatch(os.path.basename(path))
-        if match and int(match[1]) not in whole:
+def _keep(directory: str, kind: str, steps: Collection[int]) -> None:
+    """Drops the files of all other steps: old ones, and what a kill left of them."""
+    paths = tf.io.gfile.glob(tf.io.gfile.join(directory, f"{kind}-*"))
+    for path in sorted(paths, reverse=True):  # an index, which makes a checkpoint whole, first
+        match = re.fullmatch(rf"{kind}-(\d{{8}})[._].*", os.path.basename(path))
+        if match and int(match[1]) not in steps:
             drop = tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove
             drop(path)

@@ -16,7 +16,6 @@ the training images and captions.
 import dataclasses
 import functools
 import itertools
-import math
 import os
 from typing import Any
 
@@ -70,7 +69,6 @@ class Context:
 
     options: EvaluateOptions
     run: Run
-    tasks: tuple[str, ...]
     split: Split
 
     @functools.cached_property
@@ -92,7 +90,7 @@ class Context:
         data = self.options.reference_data
         if schema.TRAIN not in records.DatasetInfo.load(data).splits:
             return None
-        if set(self.tasks) - {CAPTIONS}:
+        if self.options.tasks != (CAPTIONS,):
             return list(itertools.chain.from_iterable(self.training.captions))
         with records.naming_corruption(data):
             return list(itertools.chain.from_iterable(pipeline.captions(data, schema.TRAIN)))
@@ -116,11 +114,11 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
         tensorboard_dir=options.tensorboard_dir or in_run(schema.LOG_DIR),
     )
     run = Run.load(options.job_dir, options.checkpoint, options.checkpoint_dir)
-    tasks = _tasks(options)
-    context = Context(options, run, tasks, Split.read(run, options.data, options.split))
+    options = dataclasses.replace(options, tasks=_tasks(options))
+    context = Context(options, run, Split.read(run, options.data, options.split))
     tf.io.gfile.makedirs(options.output)
     figures, sections = {}, {"scores": {}, "examples": ()}
-    for task in tasks:
+    for task in options.tasks:
         figures[task], section = EVALUATORS[task](context)
         sections |= section
     facts = _facts(context)
@@ -145,30 +143,24 @@ def evaluate_captions(context: Context) -> Evaluated:
     """The captions, and their scores where there are reference captions."""
     options, split, captioned = context.options, context.split, context.captions
     coco.write_results(context.path("results.json"), captioned.best[options.headline])
-    n_best = [
-        {"image_id": image_id, **dataclasses.asdict(sentences)}
-        for image_id, sentences in captioned.n_best.items()
-    ]
+    n_best = [{"image_id": i, **dataclasses.asdict(own)} for i, own in captioned.n_best.items()]
     files.write_json(context.path("nbest.json"), n_best)
     if not split.has_captions:
         return {}, {"examples": tuple(captioned.examples)}
     references = dict(zip(split.ids, split.captions, strict=True))
     coco.write_references(context.path("references.json"), references)
-    training = context.training_captions
-    scores = {
-        row: metrics.evaluate(
-            references, best, training=training, meteor=options.meteor and row == options.headline
-        )
-        for row, best in captioned.best.items()
-    }
+    training, scores = context.training_captions, {}
+    for row, best in captioned.best.items():
+        meteor = options.meteor and row == options.headline
+        scores[row] = metrics.evaluate(references, best, training=training, meteor=meteor)
     figures = {row: scored.overall for row, scored in scores.items()}
     figures[options.headline] |= captions.perplexity(context.run, split, options.batch_size)
     per_image = scores[options.headline].per_image
-    examples = tuple(
+    examples = [
         dataclasses.replace(e, cider=per_image.get(e.image_id, {}).get("cider"))
         for e in captioned.examples
-    )
-    return figures, {"scores": figures, "examples": examples}
+    ]
+    return figures, {"scores": figures, "examples": tuple(examples)}
 
 
 def evaluate_rerank(context: Context) -> Evaluated:
@@ -177,31 +169,19 @@ def evaluate_rerank(context: Context) -> Evaluated:
     reranking = rerank.rerank_split(
         context.run, context.split, training, context.captions.n_best, settings
     )
-    images = f"{rerank.FEATURES[0]} features, {len(training):,} training images"
-    note = f"k {settings.k}, {images}"
+    features = f"{rerank.FEATURES[0]} features"
+    note = f"k {settings.k}, {features}, {len(training):,} training images"
     return reranking.figures, {"reranking": reranking, "reranking_note": note}
 
 
 def evaluate_retrieval(context: Context) -> Evaluated:
     """The ranks of images and sentences."""
-    options = context.options
-    ranking = retrieval.rank_split(
-        context.run,
-        context.split,
-        context.training.features,
-        retrieval.RetrievalSettings(
-            options.normaliser, options.sample, options.sample_seed, options.images
-        ),
-        context.path("retrieval.work"),
-    )
+    data = context.run, context.split, context.training.features
+    ranking = retrieval.rank_split(*data, context.options, context.path("retrieval.work"))
     return ranking.figures | {SOFTMAX_SHARE: ranking.softmax_share}, {"ranking": ranking}
 
 
-EVALUATORS = {
-    CAPTIONS: evaluate_captions,
-    RERANK: evaluate_rerank,
-    RETRIEVAL: evaluate_retrieval,
-}
+EVALUATORS = {CAPTIONS: evaluate_captions, RERANK: evaluate_rerank, RETRIEVAL: evaluate_retrieval}
 
 
 def _tasks(options: EvaluateOptions) -> tuple[str, ...]:
@@ -227,8 +207,7 @@ def _tasks(options: EvaluateOptions) -> tuple[str, ...]:
 
 def _facts(context: Context) -> dict[str, Any]:
     options, run, source = context.options, context.run, context.split.source
-    model = run.network.model
-    parameters = sum(math.prod(variable.shape) for variable in model.trainable_variables)
+    parameters = f"{run.network.model.parameter_count:,} parameters"
     decoding = (setting.name for setting in dataclasses.fields(captions.Decoding))
     return {
         "run": options.job_dir,
@@ -237,21 +216,17 @@ def _facts(context: Context) -> dict[str, Any]:
         "split": source.split,
         "images": len(context.split),
         "encoder": run.config.encoder["identity"],
-        "model": f"{run.config.model.variant}, cell {run.config.model.cell}, "
-        f"{parameters:,} parameters",
+        "model": f"{run.config.model.variant}, cell {run.config.model.cell}, {parameters}",
         "decoding": ", ".join(f"{name} {getattr(options, name)}" for name in decoding),
     }
 
 
 def _nearest_words(run: Run) -> dict[str, list[str]]:
-    words = [word for word in _SHOWN_WORDS if word in run.vocabulary.words]
-    frequent = [word for word in run.vocabulary.words[len(schema.RESERVED_WORDS) :] if word[3:]]
+    model, vocabulary = run.network.model, run.vocabulary
+    words = [word for word in _SHOWN_WORDS if word in vocabulary.words]
+    frequent = [word for word in vocabulary.words[len(schema.RESERVED_WORDS) :] if word[3:]]
     words += [word for word in frequent if word not in words][: max(0, 4 - len(words))]
-    model = run.network.model
-    return {
-        word: [near for near, _ in nearest_words(model, run.vocabulary, word, k=8)]
-        for word in words
-    }
+    return {w: [near for near, _ in nearest_words(model, vocabulary, w, k=8)] for w in words}
 
 
 def _print(context: Context, figures: dict[str, dict[str, Any]]) -> None:
@@ -273,14 +248,10 @@ def _print(context: Context, figures: dict[str, dict[str, Any]]) -> None:
 
 def _print_table(rows: dict[str, dict[str, float]], metrics: dict[str, str]) -> None:
     shown = {m: name for m, name in metrics.items() if any(m in values for values in rows.values())}
-    table = {"": shown} | {
-        row: {m: page.figure(values[m], m) for m in shown if m in values}
-        for row, values in rows.items()
-    }
-    width = max(map(len, rows))
-    for row, cells in table.items():
-        texts = (f"{cells.get(m, ''):>{max(len(name), 6)}}" for m, name in shown.items())
-        print(f"{row:{width}}", *texts)
+    for row, values in {"": shown, **rows}.items():
+        cells = (page.figure(values[m], m) if m in values else "" for m in shown)
+        widths = (max(len(name), 6) for name in shown.values())
+        print(f"{row:{max(map(len, rows))}}", *map(str.rjust, cells, widths))
 
 
 def _main(options: EvaluateOptions) -> None:

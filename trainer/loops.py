@@ -14,9 +14,6 @@ class Trainer(orbit.AbstractTrainer):
     """Steps of training: the objective over the global batch, its gradient, the update.
 
     Not orbit's StandardTrainer, whose iterator is private: here it is part of the checkpoint.
-
-    Attributes:
-        iterator: tf.data.Iterator of this worker.
     """
 
     def __init__(self, network, objective, optimizers, config, strategy, workers, step, dataset):
@@ -27,9 +24,7 @@ class Trainer(orbit.AbstractTrainer):
         self._strategy, self._step = strategy, step
         self._devices = strategy.num_replicas_in_sync // workers
         with strategy.scope():
-            self._total, self._count, self._words = (
-                tf.Variable(0.0, dtype=tf.float64) for _ in range(3)
-            )
+            self._sums = tf.Variable(tf.zeros([3], tf.float64))  # total, count and words of `Terms`
             self._norm = tf.Variable(0.0)
             self._failed = tf.Variable(-1, dtype=tf.int64)
         self._replica_step = tf.function(self._cost_and_update, jit_compile=config.jit_compile)
@@ -53,14 +48,14 @@ class Trainer(orbit.AbstractTrainer):
     def train(self, num_steps: tf.Tensor) -> dict[str, float]:
         """Trains for a number of steps; returns what was measured over them."""
         began = time.monotonic()
-        for sum_ in (self._total, self._count, self._words):
-            sum_.assign(0.0)
+        self._sums.assign([0.0] * 3)
         self._loop(self.iterator, num_steps)
+        total, count, words = self._sums.numpy().tolist()
         return {
-            **self._objective.measured(float(self._total.numpy()) / float(self._count.numpy())),
+            **self._objective.measured(total / count),
             "learning_rate": float(self._optimizers[0].learning_rate),
             "gradient_norm": float(self._norm.numpy()),
-            "words_per_second": float(self._words.numpy()) / (time.monotonic() - began),
+            "words_per_second": words / (time.monotonic() - began),
         }
 
     def _train_step(self, iterator):
@@ -69,9 +64,7 @@ class Trainer(orbit.AbstractTrainer):
         terms, norm = tf.nest.map_structure(
             lambda value: self._strategy.experimental_local_results(value)[0], results
         )
-        self._total.assign_add(tf.cast(terms.total, tf.float64))
-        self._count.assign_add(tf.cast(terms.count, tf.float64))
-        self._words.assign_add(tf.cast(terms.words, tf.float64))
+        self._sums.assign_add(tf.cast([terms.total, terms.count, terms.words], tf.float64))
         self._norm.assign(norm)
         ok = tf.math.is_finite(terms.cost) & tf.math.is_finite(norm) | (self._failed >= 0)
         self._failed.assign(tf.where(ok, self._failed.read_value(), self._step + 1))

@@ -6,7 +6,7 @@ global batch, so that replicas add up.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -21,19 +21,12 @@ from mrnn_tf.text import Vocabulary
 
 
 class Terms(NamedTuple):
-    """Sums over a part of a batch; the gradient is that of `cost / count` over all parts.
+    """Sums over a part of a batch; the gradient is that of `cost / count` over all parts."""
 
-    Attributes:
-        cost: what is made smaller.
-        total: what is measured.
-        count: what both are divided by: words, or images.
-        words: that the batch holds, which tell the speed.
-    """
-
-    cost: tf.Tensor
-    total: tf.Tensor
-    count: tf.Tensor
-    words: tf.Tensor
+    cost: tf.Tensor  # what is made smaller
+    total: tf.Tensor  # what is measured
+    count: tf.Tensor  # what both are divided by: words, or images
+    words: tf.Tensor  # that the batch holds, which tell the speed
 
 
 class Likelihood:
@@ -57,42 +50,32 @@ class ExpectedCider:
     end token counts as a word: without it, sentences that break off ("a man in a") would score as
     well as whole ones. Of the dropouts only that of the features acts, on search and score alike.
 
-    Args:
-        corpus: raw captions of every training image, for the document frequencies.
-        vocabulary: the run's own.
-        width: int, at least 2. Of the search, and sentences of an image.
-        max_words: int. The longest sentence.
+    The reference captions of all training images are the `corpus`, which weighs the words. A search
+    of `width` finds as many sentences of an image.
     """
 
     def __init__(
-        self,
-        corpus: Iterable[Sequence[str]],
-        vocabulary: Vocabulary,
-        width: int,
-        max_words: int = 20,
+        self, corpus: Iterable[list[str]], vocabulary: Vocabulary, width: int, max_words: int = 20
     ):
         with tf.device("CPU"):  # sentences are strings, which no GPU takes
             self._cider = CiderD(Corpus.of(corpus, end=schema.END))
-        self._vocabulary = vocabulary
-        self._width, self._max_words = width, max_words
+        self._vocabulary, self._search = vocabulary, BeamSearch(beam=width, max_words=max_words)
 
     def terms(self, network: Network, batch: dict[str, tf.Tensor]) -> Terms:
-        model = network.model
+        model, width = network.model, self._search.beam
         image = model.project_image(network.features(batch), training=True)
-        found = decode.beam(
-            *decode.begin(model, image), BeamSearch(beam=self._width, max_words=self._max_words)
-        )
-        rewards = self._rewards(self._vocabulary.sentences(found.ids), batch[schema.CAPTIONS])
-        rewards = tf.ensure_shape(rewards, [None, self._width])
+        n_best = decode.beam(*decode.begin(model, image), self._search)
+        rewards = self._rewards(self._vocabulary.sentences(n_best.ids), batch[schema.CAPTIONS])
+        rewards = tf.ensure_shape(rewards, [None, width])
 
-        ids = tf.reshape(found.ids, [-1, self._max_words + 1])
+        ids = tf.reshape(n_best.ids, [-1, n_best.ids.shape[-1]])
         ids = ids[:, : tf.reduce_max(tf.math.count_nonzero(ids, axis=1))]
         inputs = tf.pad(ids[:, :-1], [[0, 0], [1, 0]], constant_values=schema.START_ID)
-        image = {entry: tf.repeat(a, self._width, axis=0) for entry, a in image.items()}
+        image = {entry: tf.repeat(a, width, axis=0) for entry, a in image.items()}
         logits = model.logits_from(model.word_part(inputs, image), image)
         bits, words = loss.sentence_costs(logits, ids)
-        log_probs = tf.reshape(-math.log(2.0) * bits, [-1, self._width])
-        log_probs = tf.where(found.log_probs > schema.MISSING_LOG_PROB, log_probs, -1e9)
+        log_probs = tf.reshape(-math.log(2.0) * bits, [-1, width])
+        log_probs = tf.where(n_best.log_probs > schema.MISSING_LOG_PROB, log_probs, -1e9)
         expected = tf.reduce_sum(tf.nn.softmax(log_probs) * rewards)
         images = tf.cast(tf.shape(rewards)[0], tf.float32)
         return Terms(-expected, expected, images, tf.reduce_sum(words))
@@ -104,12 +87,8 @@ class ExpectedCider:
         """CIDEr-D float32 [B, N] of sentences by raw captions [B, R]; empty ones do not count."""
         references = text.tokenized(captions)
         is_reference = tf.cast(references != "", tf.float64)[:, tf.newaxis]
+        texts = [tf.strings.join([words, f" {schema.END}"]) for words in (sentences, references)]
         with tf.device("CPU"):
-            scores = self._cider.to_sentences(
-                tf.strings.join([sentences, f" {schema.END}"]),
-                tf.strings.join([references, f" {schema.END}"]),
-            )
-        rewards = tf.math.divide_no_nan(
-            tf.reduce_sum(scores * is_reference, axis=2), tf.reduce_sum(is_reference, axis=2)
-        )
+            total = tf.reduce_sum(self._cider.to_sentences(*texts) * is_reference, axis=2)
+        rewards = tf.math.divide_no_nan(total, tf.reduce_sum(is_reference, axis=2))
         return tf.cast(rewards, tf.float32)

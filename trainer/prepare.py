@@ -33,7 +33,6 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.vision import crops, encoders
 
 _WORK = ".work"
-_REQUEST = "request"
 _OTHER_DATASET = "`output` {} holds another dataset: choose another folder."
 _PART_OF_OTHER = "`output` {} holds a part of another dataset: delete it or choose another."
 
@@ -71,6 +70,11 @@ class PrepareOptions(Config):
         """The folder of what is needed until the dataset is whole."""
         return tf.io.gfile.join(self.output, _WORK)
 
+    @property
+    def request(self) -> str:
+        """The file with the fingerprint of the dataset that is being made."""
+        return tf.io.gfile.join(self.work, "request")
+
 
 class WriteShard(beam.DoFn):
     """Writes one shard; loads the encoder or opens the features once per worker."""
@@ -107,7 +111,15 @@ def prepare(options: PrepareOptions) -> records.DatasetInfo:
     if options.features:
         table_spec = (options.features, options.names)
         table = FeatureTable(*table_spec)
-        listing = _with_features(listing, table, problems, options)
+        missing = [image.image_id for image in listing if table.row(image.image_id) is None]
+        if len(missing) == len(listing):
+            raise UserError(
+                f"`names` {options.names} names no image of `source` {options.source}: "
+                f"the dataset's first is {missing[0]}."
+            )
+        for name in missing:
+            problems.add("image without features", name)
+        listing = [image for image in listing if table.row(image.image_id) is not None]
         table.check_finite()
         name = options.encoder_name or os.path.splitext(os.path.basename(options.features))[0]
         description = {"identity": f"features:{name}:{table.size}", "feature_size": table.size}
@@ -121,9 +133,8 @@ def prepare(options: PrepareOptions) -> records.DatasetInfo:
     _report(problems, options.strict)
 
     # Where it goes.
-    fingerprint = _fingerprint(listing, description, table, options)
+    fingerprint = _fingerprint(options, listing, description["identity"], table)
     if _is_finished(options, fingerprint):
-        logging.info("%s holds this dataset already.", options.output)
         return records.DatasetInfo.load(options.output)
 
     plan = shards.plan(
@@ -185,24 +196,6 @@ def _check(options: PrepareOptions) -> None:
         raise UserError(f"`crops` must be one of {crops.COUNTS}; got {options.crops}.")
 
 
-def _with_features(
-    listing: list[CaptionedImage], table: FeatureTable, problems: Problems, options: PrepareOptions
-) -> list[CaptionedImage]:
-    """The images that have features; the others are problems."""
-    present = []
-    for image in listing:
-        if table.row(image.image_id) is not None:
-            present.append(image)
-        else:
-            problems.add("image without features", image.image_id)
-    if not present:
-        raise UserError(
-            f"`names` {options.names} names no image of `source` {options.source}: "
-            f"the dataset's first is {listing[0].image_id}."
-        )
-    return present
-
-
 def _report(problems: Problems, strict: bool) -> None:
     for sentence in problems.sentences():
         logging.warning("%s", sentence)
@@ -211,12 +204,12 @@ def _report(problems: Problems, strict: bool) -> None:
 
 
 def _fingerprint(
-    listing: list[CaptionedImage],
-    description: dict,
-    table: FeatureTable | None,
     options: PrepareOptions,
+    listing: list[CaptionedImage],
+    identity: str,
+    table: FeatureTable | None,
 ) -> str:
-    features = (description["identity"], table and table.fingerprint(), options.stores)
+    features = (identity, table and table.fingerprint(), options.stores)
     numbers = (options.min_count, options.images_per_shard, options.seed)
     settings = [options.dataset, *features, *numbers, mrnn_tf.__version__]
     digest = hashlib.sha256(json.dumps(settings).encode())
@@ -227,8 +220,7 @@ def _fingerprint(
 
 def _refuse_other(options: PrepareOptions, source: str) -> None:
     """Refuses a folder that holds something else, before anything is read or drawn."""
-    output, request = options.output, tf.io.gfile.join(options.work, _REQUEST)
-    is_drawn = options.dataset == "demo" and not options.source
+    output, is_drawn = options.output, options.dataset == "demo" and not options.source
     names = tf.io.gfile.listdir(output) if tf.io.gfile.isdir(output) else []
     names = {name.rstrip("/") for name in names}
     if names - {_WORK} and not names & {_WORK, schema.DATASET_FILE}:
@@ -236,29 +228,30 @@ def _refuse_other(options: PrepareOptions, source: str) -> None:
     if schema.DATASET_FILE in names:
         if records.DatasetInfo.load(output).dataset != options.dataset:
             raise UserError(_OTHER_DATASET.format(output))
-    elif is_drawn and not tf.io.gfile.exists(source) and tf.io.gfile.exists(request):
+    elif is_drawn and not tf.io.gfile.exists(source) and tf.io.gfile.exists(options.request):
         raise UserError(_PART_OF_OTHER.format(output))  # a demo is drawn before its request
 
 
 def _is_finished(options: PrepareOptions, fingerprint: str) -> bool:
     """Claims the output folder; refuses one that holds another dataset, or a part of one."""
     output, work = options.output, options.work
-    request = tf.io.gfile.join(work, _REQUEST)
-    if tf.io.gfile.exists(tf.io.gfile.join(output, schema.DATASET_FILE)):
+    is_whole = tf.io.gfile.exists(tf.io.gfile.join(output, schema.DATASET_FILE))
+    if is_whole:
         if tf.io.gfile.exists(work):
             tf.io.gfile.rmtree(work)
-        if records.DatasetInfo.load(output).fingerprint == fingerprint:
-            return True
-        raise UserError(_OTHER_DATASET.format(output))
-    if tf.io.gfile.exists(request):
-        with tf.io.gfile.GFile(request) as file:
-            if file.read() == fingerprint:
-                logging.info("Finishing the dataset that %s holds in part.", output)
-                return False
-        raise UserError(_PART_OF_OTHER.format(output))
-    tf.io.gfile.makedirs(work)
-    files.write_whole(request, fingerprint)
-    return False
+        present = records.DatasetInfo.load(output).fingerprint
+    elif tf.io.gfile.exists(options.request):
+        with tf.io.gfile.GFile(options.request) as file:
+            present = file.read()
+    else:
+        tf.io.gfile.makedirs(work)
+        files.write_whole(options.request, fingerprint)
+        return False
+    if present != fingerprint:
+        raise UserError((_OTHER_DATASET if is_whole else _PART_OF_OTHER).format(output))
+    state = "holds this dataset already" if is_whole else "holds a part of this dataset: finishing"
+    logging.info("%s %s.", output, state)
+    return is_whole
 
 
 def main(options: PrepareOptions) -> None:
@@ -269,9 +262,8 @@ def main(options: PrepareOptions) -> None:
     if info.vocabulary_size:
         words = info.vocabulary_size - len(schema.RESERVED_WORDS)
         print(f"vocabulary: {words:,} words and {len(schema.RESERVED_WORDS)} reserved")
-    print(
-        f"next: python -m trainer.task --data {options.output} --job_dir runs/first --preset paper"
-    )
+    task = f"trainer.task --data {options.output} --job_dir runs/first --preset paper"
+    print(f"next: python -m {task}")
 
 
 if __name__ == "__main__":

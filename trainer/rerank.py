@@ -35,7 +35,7 @@ from absl import logging
 
 from mrnn_tf import files, program, schema
 from mrnn_tf.config import REQUIRED, Config, field
-from mrnn_tf.consensus import reranking, tuning
+from mrnn_tf.consensus import ngrams, reranking, tuning
 from mrnn_tf.consensus.oracle import Oracle
 from mrnn_tf.consensus.reranking import Compared, Comparison, RerankSettings
 from mrnn_tf.data import pipeline, records
@@ -45,7 +45,8 @@ from mrnn_tf.metrics.coco import ImageId
 from mrnn_tf.metrics.nbest import NBest
 from mrnn_tf.run import Run
 from mrnn_tf.split import Split
-from trainer.evaluation.rerank import FEATURES, find_neighbours, training_corpus
+from trainer.evaluation.rerank import FEATURES, find_neighbours
+from trainer.report import plots
 
 _DEFAULT = RerankSettings()
 
@@ -65,7 +66,7 @@ class RerankOptions(Config):
     features: str = field(FEATURES[0], "what neighbours are near by", choices=FEATURES)
     k: int = field(_DEFAULT.k, "how many neighbours", at_least=1)
     m: int | None = field(
-        None, "how many captions; 125 for cider and combined, else 175", at_least=1
+        None, "captions that count: 125 for cider and combined, else 175", at_least=1
     )
     weight: float = field(
         _DEFAULT.weight, "what the other hypotheses count in combined, up to 1", at_least=0.0
@@ -92,17 +93,17 @@ def rerank(options: RerankOptions) -> dict[ImageId, str]:
         oracle = _oracle(options, n_best)
         scores = oracle.cider if method == "oracle_cider" else oracle.bleu
     else:
-        compared, settings = _compare(options, n_best), options.settings
-        if options.tune:
-            settings = _tune(options, compared)
+        compared = _compare(options, n_best)
+        settings = _tune(options, compared) if options.tune else options.settings
         scores = compared.scores(method, settings)
-    results = {}
+    results, changed = {}, 0
     for image, hypotheses in n_best.items():
+        captions = hypotheses.captions or ("",)
         best = reranking.order(scores[image])[0] if len(scores.get(image, ())) else 0
-        results[image] = hypotheses.captions[best] if hypotheses.captions else ""
+        results[image] = captions[best]
+        changed += captions[best] != captions[0]
     tf.io.gfile.makedirs(os.path.dirname(options.output) or ".")
     coco.write_results(options.output, results)
-    changed = sum(bool(h.captions) and results[i] != h.captions[0] for i, h in n_best.items())
     print(f"{method}: another caption than the first for {changed} of {len(results)} images")
     references = options.references or "captions.json"
     print(f"next: python -m mrnn_tf.metrics --references {references} --results {options.output}")
@@ -119,14 +120,11 @@ def _compare(options: RerankOptions, n_best: Mapping[ImageId, NBest]) -> Compare
     split = Split.read(run, options.data, options.split)
     _check_images(options, n_best, split.ids, options.source)
     training = Split.read(run, options.reference_data or options.data, schema.TRAIN)
-    corpus = training_corpus(training)
-    k = max(options.k, *tuning.KS) if options.tune else options.k
-    if len(training) < k:
-        logging.warning(
-            "There are %d training images: all are neighbours, not %d.", len(training), k
-        )
+    images, k = len(training), max(options.k, *tuning.KS) if options.tune else options.k
+    if images < k:
+        logging.warning("There are %d training images: all are neighbours, not %d.", images, k)
     near = find_neighbours(run, split, training, n_best, k, options.features)
-    return Comparison(options.method, corpus)(n_best, near)
+    return Comparison(options.method, ngrams.Corpus.of(training.captions))(n_best, near)
 
 
 def _oracle(options: RerankOptions, n_best: Mapping[ImageId, NBest]) -> Oracle:
@@ -148,6 +146,7 @@ def _oracle(options: RerankOptions, n_best: Mapping[ImageId, NBest]) -> Oracle:
 
 
 def _tune(options: RerankOptions, compared: Compared) -> RerankSettings:
+    """The best settings; all that were tried go to files beside the results."""
     oracle = _oracle(options, compared.n_best)
     grids = tuning.tune(options.method, compared, oracle, options.settings)
     folder = os.path.dirname(options.output)
@@ -157,13 +156,31 @@ def _tune(options: RerankOptions, compared: Compared) -> RerankSettings:
     files.write_json(os.path.join(folder, "tuning.json"), content)
     title = f"Consensus reranking by {options.method}, {options.features} features"
     picture = os.path.join(folder, "tuning.svg")
-    files.write_whole(picture, tuning.heat_map(grids, title))
+    files.write_whole(picture, plots.heat_map(list(map(_heat_table, grids)), title))
     best = grids[-1].best
-    told = ", ".join(f"{name} {value:.4f}" for name, value in grids[-1].validated.items())
     print(f"tuned: k {best.k}, m {best.m}, weight {best.weight}, log_prob {best.log_prob}")
-    print(f"halves, each with what is best on the other: {told}")
+    print(f"halves, each with what is best on the other: {_listed(grids[-1].validated)}")
     print(f"all of the grid: {picture}")
     return best
+
+
+def _heat_table(grid: tuning.Grid) -> plots.HeatTable:
+    """BLEU-4 and CIDEr of every setting, shaded by the metric that chooses."""
+    rows, columns = (
+        [f"{name} {value:g}" for value in values] for name, values in grid.fields.items()
+    )
+    cells = [
+        (scores[grid.metric], f"B4 {scores['bleu_4']:.4f}\nC {scores['cider']:.4f}")
+        for _, scores in grid.cells
+    ]
+    heading = f"best by {grid.metric}; cross-validated {_listed(grid.validated)}"
+    width = len(columns)
+    cells = [cells[row * width : (row + 1) * width] for row in range(len(rows))]
+    return plots.HeatTable(heading, rows, columns, cells)
+
+
+def _listed(scores: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
 
 
 def _check_images(
@@ -177,10 +194,8 @@ def _check_images(
             f"{len(unknown)} of {len(n_best)} images of {options.hypotheses} are not in {source}: "
             f"{coco.first_few(unknown)}; it has {coco.first_few(known) or 'no images'}."
         )
-    if len(n_best) < len(known):
-        logging.warning(
-            "%d images of %s have no hypotheses: left out.", len(known) - len(n_best), source
-        )
+    if silent := len(known) - len(n_best):
+        logging.warning("%d images of %s have no hypotheses: left out.", silent, source)
 
 
 if __name__ == "__main__":

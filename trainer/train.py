@@ -11,6 +11,7 @@ orbit's trainer and evaluator make the inner loops. Its controller is left out: 
 own, from one checkpoint, and a run here resumes from pairs of them.
 """
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -89,17 +90,15 @@ class Progress(tf.Module):
 
         The best has the lowest perplexity, or the highest CIDEr where that is measured.
         """
-        cider = measured.get("cider", 0.0)
-        better = measured["perplexity"] < self.best_perplexity.numpy()
+        is_best = measured["perplexity"] < self.best_perplexity.numpy()
         if "cider" in measured:
-            better = cider > self.best_cider.numpy()
-        if better:
+            is_best = measured["cider"] > self.best_cider.numpy()
+        if is_best:
             self.best_perplexity.assign(measured["perplexity"])
-            self.best_cider.assign(cider)
-            self.worse_evaluations.assign(0)
-            return True
-        self.worse_evaluations.assign_add(1)
-        return False
+            self.best_cider.assign(measured.get("cider", 0.0))
+        worse = 0 if is_best else int(self.worse_evaluations.numpy()) + 1
+        self.worse_evaluations.assign(worse)
+        return is_best
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,16 +125,15 @@ def train(
 
     # 1. The data.
     info = records.DatasetInfo.load(options.data)
-    run_config = plan(options, info)
-    vocabulary = load_vocabulary(options.data, run_config)
+    run_config, vocabulary = plan(options, info)
     refuse_other_run(options, run_config)
     stores = schema.IMAGES if config.finetune_encoder else schema.FEATURES
     source = pipeline.Source(options.data, schema.TRAIN, vocabulary, stores)
-    captions = trained_captions(source, config)
+    check_objective(config, strategy.num_replicas_in_sync)
+    objective, dataset, captions = objective_and_batches(source, options)
     epoch = math.ceil(captions / config.batch_size)
     steps = max(1, round(config.epochs * epoch))
     due = max(1, round(config.evaluate_epochs * epoch))  # steps between two evaluations
-    check_objective(config, strategy.num_replicas_in_sync)
 
     # 2. The network.
     with strategy.scope():
@@ -152,16 +150,16 @@ def train(
             optimizers.append(optimization.create(config, rate, steps))
             optimizers[-1].build(variables)
         progress = Progress(step)
+    current = run.Run(run_config, vocabulary, network, step=0)
 
     # 3. The input.
-    objective, dataset = objective_and_batches(source, options)
     dataset = pipeline.with_pixels(dataset, network.encoder)
     trainer = Trainer(
         network, objective, optimizers, config, strategy, options.workers, step, dataset
     )
-    evaluator = None
+    evaluator, samples = None, source
     if schema.VAL in info.splits and info.splits[schema.VAL].captions:
-        validation = dataclasses.replace(source, split=schema.VAL)
+        samples = validation = dataclasses.replace(source, split=schema.VAL)
         batches = pipeline.evaluation_batches(validation, config.batch_size)
         evaluator = Evaluator(network, pipeline.with_pixels(batches, network.encoder))
 
@@ -170,34 +168,21 @@ def train(
     checkpoints = Checkpoints(
         options.checkpoint_dir, state, trainer.iterator, options.workers, options.worker
     )
-    resumed = checkpoints.restore()
-    last_good = resumed or "none"
-    if resumed:
-        logging.info("Resuming from %s", resumed)
+    last_good = checkpoints.restore()
+    if last_good:
+        logging.info("Resuming from %s", last_good)
     else:
         network.take_mean(source)
         if config.initial_run:
-            begin_with(network, run_config, vocabulary)
-    if options.is_chief and not resumed:
-        logging.info(
-            f"{network.model.parameter_count:,} parameters, {captions:,} captions, "
-            f"{steps} steps of {config.batch_size} captions"
-        )
+            begin_with(current)
+    saved, board, logs = int(step.numpy()), None, options.tensorboard_dir
     if options.is_chief:
-        claim(options, run_config, vocabulary)  # nothing can be refused any more
-    board = Board(
-        options.tensorboard_dir,
-        run_config,
-        network,
-        vocabulary,
-        samples=dataclasses.replace(source, split=schema.VAL) if evaluator else source,
-        steps=steps,
-        begin=int(step.numpy()),
-        active=options.is_chief,
-    )
+        claim(options, current)  # nothing can be refused any more
+        board = Board(logs, current, samples, steps, saved)
+        size = f"{network.model.parameter_count:,} parameters, {captions:,} captions"
+        logging.info(f"{size}, {steps} steps of {config.batch_size} captions")
 
     # 5. The loops.
-    saved = int(step.numpy())
     while (now := int(step.numpy())) < steps:
         worse = int(progress.worse_evaluations.numpy())
         if config.patience and trainer.anyone(worse >= config.patience):
@@ -205,39 +190,42 @@ def train(
             break
         target = min(now + config.steps_per_loop, steps, (now // due + 1) * due)
         target = min(target, saved + config.checkpoint_steps)
-        with board.profile(options.profile_step in range(now, target)):
+        is_profiled = board and options.profile_step in range(now, target)
+        with tf.profiler.experimental.Profile(logs) if is_profiled else contextlib.nullcontext():
             measured = trainer.train(tf.constant(target - now, tf.int32))
         if trainer.failed_step >= 0:
             raise DivergedError(
                 f"The cost was not finite at step {trainer.failed_step}; the last good checkpoint "
-                f"is {last_good}. Lower `learning_rate` or `clip_norm`."
+                f"is {last_good or 'none'}. Lower `learning_rate` or `clip_norm`."
             )
-        board.training(target, measured)
+        if board:
+            board.training(target, measured)
         if evaluator and (target % due == 0 or target == steps):
             if network.encoder:
                 network.take_mean(source)
             measured = evaluator.evaluate(tf.constant(-1))
             if config.objective == "cider":
-                measured |= beam_scores(network, vocabulary, validation)
+                measured |= beam_scores(current, validation)
             is_best = progress.note(measured)
             if is_best:
                 checkpoints.save_best(target)
-            board.evaluation(target, measured, is_best)
+            if board:
+                board.evaluation(target, measured, is_best)
         stopping = trainer.anyone(stop_requested())
         if target - saved >= config.checkpoint_steps or target == steps or stopping:
             last_good, saved = checkpoints.save(target), target
         if stopping and target < steps:
             logging.info("Asked to stop: saved step %d; the same command goes on.", target)
             return Result(target, False, float(progress.best_perplexity.numpy()))
-    if saved < int(step.numpy()):
-        checkpoints.save(int(step.numpy()))
+    if saved < now:
+        checkpoints.save(now)
     best = float(progress.best_perplexity.numpy())
-    return Result(int(step.numpy()), True, best, tuple(board.end(best)))
+    return Result(now, True, best, board.end(best) if board else ())
 
 
-def plan(options: TrainOptions, info: records.DatasetInfo) -> RunConfig:
-    """The configuration of a run on a dataset; refuses data that cannot be trained on."""
-    model, config, data = options.model, options.train, options.data
+def plan(options: TrainOptions, info: records.DatasetInfo) -> tuple[RunConfig, Vocabulary]:
+    """The configuration of a run on a dataset, and its words; refuses what cannot be trained on."""
+    model, config, data, encoder = options.model, options.train, options.data, info.encoder
     if schema.TRAIN not in info.splits or not info.splits[schema.TRAIN].captions:
         raise UserError(f"`data` {data} holds no training captions.")
     if config.finetune_encoder:
@@ -249,23 +237,24 @@ def plan(options: TrainOptions, info: records.DatasetInfo) -> RunConfig:
         settings = json.dumps([model.to_dict(), config.to_dict(), info.fingerprint])
         digest = hashlib.sha256(settings.encode()).hexdigest()[:12]
         encoder = {**info.encoder, "identity": f"{run.FINETUNED}:{info.identity}:{digest}"}
-    elif schema.FEATURES not in info.stores:
-        raise UserError(f"`data` {data} holds no features: prepare it with --store features.")
-    else:
-        encoder = info.encoder
-    return RunConfig(
-        model, config, info.vocabulary_size, info.feature_size, encoder, info.fingerprint
-    )
+    vocabulary = Vocabulary.load(tf.io.gfile.join(data, schema.VOCABULARY_FILE))
+    if len(vocabulary) != info.vocabulary_size:
+        raise UserError(
+            f"`data` {data}: {schema.VOCABULARY_FILE} has {len(vocabulary)} words, but "
+            f"{schema.DATASET_FILE} says {info.vocabulary_size}."
+        )
+    sizes = len(vocabulary), info.feature_size
+    return RunConfig(model, config, *sizes, encoder, info.fingerprint), vocabulary
 
 
 def check_objective(config: TrainConfig, devices: int) -> None:
     """Refuses an objective that has no run to begin with, or batches that cannot be divided."""
-    divisor, candidates = devices, ""
-    if config.objective == "cider":
-        if not config.initial_run:
-            raise UserError("`objective` cider needs `initial_run`: a trained run to begin with.")
-        divisor, candidates = devices * config.candidates, f" by {config.candidates} candidates"
+    is_cider = config.objective == "cider"
+    if is_cider and not config.initial_run:
+        raise UserError("`objective` cider needs `initial_run`: a trained run to begin with.")
+    divisor = devices * config.candidates if is_cider else devices
     if config.batch_size % divisor:
+        candidates = f" by {config.candidates} candidates" if is_cider else ""
         raise UserError(
             f"`batch_size` {config.batch_size} must be a multiple of {divisor}: {devices} devices"
             f"{candidates}."
@@ -274,51 +263,42 @@ def check_objective(config: TrainConfig, devices: int) -> None:
 
 def objective_and_batches(
     source: pipeline.Source, options: TrainOptions
-) -> tuple[Likelihood | ExpectedCider, tf.data.Dataset]:
-    """What the run makes smaller, and the batches that it does so with."""
-    config = options.train
+) -> tuple[Likelihood | ExpectedCider, tf.data.Dataset, int]:
+    """What the run makes smaller, its batches, and how many captions an epoch has."""
+    config, counts = options.train, source.info.splits[source.split]
     share = {"seed": config.seed, "deterministic": config.deterministic}
     share |= {"workers": options.workers, "worker": options.worker}
     if config.objective == "cider":
         corpus = pipeline.captions(source.directory, source.split)
         objective = ExpectedCider(corpus, source.vocabulary, config.candidates)
         images = config.batch_size // config.candidates
-        return objective, pipeline.training_images(source, images, **share)
-    lengths = {"max_words": config.max_words, "shuffle_buffer": config.shuffle_buffer}
-    batches = pipeline.training_batches(source, config.batch_size, **lengths, **share)
-    return Likelihood(), batches
+        batches = pipeline.training_images(source, images, **share)
+        return objective, batches, counts.images * config.candidates
+    total, long = counts.captions, pipeline.count_long(source, config.max_words)
+    if long:
+        logging.info(f"{long} of {total} captions have over {config.max_words} words: left out.")
+    if long == total:
+        raise UserError(f"All captions have more than `max_words` {config.max_words} words.")
+    share |= {"max_words": config.max_words, "shuffle_buffer": config.shuffle_buffer}
+    batches = pipeline.training_batches(source, config.batch_size, **share)
+    return Likelihood(), batches, total - long
 
 
-def begin_with(network: run.Network, config: RunConfig, vocabulary: Vocabulary) -> None:
+def begin_with(current: run.Run) -> None:
     """Takes the best weights of the initial run, which must be of the same network."""
-    job_dir = config.train.initial_run
+    config, job_dir = current.config, current.config.train.initial_run
     before = run.Run.load(job_dir)
     dropout = {k: v for k, v in config.model.to_dict().items() if k.startswith("dropout")}
-    theirs = dataclasses.replace(
-        before.config,
-        model=dataclasses.replace(before.config.model, **dropout),  # changes no weight
-        train=config.train,
-        dataset=config.dataset,
-    )
-    difference = theirs.difference(config)
-    if difference or before.vocabulary.words != vocabulary.words:
-        raise UserError(
-            f"`initial_run` {job_dir} cannot begin this run: "
-            f"{difference or 'its vocabulary has other words'}."
-        )
-    for mine, other in zip(network.model.weights, before.network.model.weights, strict=True):
+    model = dataclasses.replace(before.config.model, **dropout)  # changes no weight
+    free = {"train": config.train, "dataset": config.dataset}
+    difference = dataclasses.replace(before.config, model=model, **free).difference(config)
+    if before.vocabulary.words != current.vocabulary.words:
+        difference = difference or "its vocabulary has other words"
+    if difference:
+        raise UserError(f"`initial_run` {job_dir} cannot begin this run: {difference}.")
+    weights = current.network.model.weights, before.network.model.weights
+    for mine, other in zip(*weights, strict=True):
         mine.assign(other)
-
-
-def load_vocabulary(data: str, config: RunConfig) -> Vocabulary:
-    """The vocabulary of the training data; refuses one of another size than the data says."""
-    vocabulary = Vocabulary.load(tf.io.gfile.join(data, schema.VOCABULARY_FILE))
-    if len(vocabulary) != config.vocabulary_size:
-        raise UserError(
-            f"`data` {data}: {schema.VOCABULARY_FILE} has {len(vocabulary)} words, but "
-            f"{schema.DATASET_FILE} says {config.vocabulary_size}."
-        )
-    return vocabulary
 
 
 def refuse_other_run(options: TrainOptions, config: RunConfig) -> None:
@@ -331,7 +311,7 @@ def refuse_other_run(options: TrainOptions, config: RunConfig) -> None:
             )
 
 
-def claim(options: TrainOptions, config: RunConfig, vocabulary: Vocabulary) -> None:
+def claim(options: TrainOptions, current: run.Run) -> None:
     """Makes the run's directories its own, unless they are already."""
     for name, directory in options.claimed.items():
         path = tf.io.gfile.join(directory, schema.CONFIG_FILE)
@@ -340,21 +320,8 @@ def claim(options: TrainOptions, config: RunConfig, vocabulary: Vocabulary) -> N
         try:
             tf.io.gfile.makedirs(directory)
             if directory == options.job_dir:
-                vocabulary.save(tf.io.gfile.join(directory, schema.VOCABULARY_FILE))
-            files.write_json(path, config.to_dict())
+                current.vocabulary.save(tf.io.gfile.join(directory, schema.VOCABULARY_FILE))
+            files.write_json(path, current.config.to_dict())
         except (OSError, tf.errors.OpError) as error:
             reason = getattr(error, "message", None) or error
             raise UserError(f"`{name}` {directory} cannot be written: {reason}") from None
-
-
-def trained_captions(source: pipeline.Source, config: TrainConfig) -> int:
-    """How many captions an epoch has; says how many are left out for their length."""
-    if config.objective == "cider":
-        return source.info.splits[source.split].images * config.candidates
-    total = source.info.splits[source.split].captions
-    long = pipeline.count_long(source, config.max_words)
-    if long:
-        logging.info(f"{long} of {total} captions have over {config.max_words} words: left out.")
-    if long == total:
-        raise UserError(f"All captions have more than `max_words` {config.max_words} words.")
-    return total - long

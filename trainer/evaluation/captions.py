@@ -15,7 +15,6 @@ from mrnn_tf.metrics import captions as metrics
 from mrnn_tf.metrics.nbest import NBest
 from mrnn_tf.run import Network, Run
 from mrnn_tf.split import Split
-from mrnn_tf.text import Vocabulary
 from trainer.loops import Evaluator
 from trainer.report.page import Example
 
@@ -32,31 +31,21 @@ class Decoding(BeamSearch):
     @property
     def rows(self) -> dict[str, int]:
         """The rows of the beam searches that are compared, with their widths."""
-        return {beam_row(width): width for width in sorted({*self.widths, self.beam})}
+        return {f"beam {width}": width for width in sorted({*self.widths, self.beam})}
 
     @property
     def headline(self) -> str:
         """The row of the chosen beam."""
-        return beam_row(self.beam)
+        return f"beam {self.beam}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Captions:
-    """The captions of a split, in the order of its images.
+    """The captions of a split, in the order of its images."""
 
-    Attributes:
-        best: row -> image id -> the best caption.
-        n_best: image id -> its n-best list.
-        examples: every image with the sentences of the chosen beam.
-    """
-
-    best: dict[str, dict[str, str]]
+    best: dict[str, dict[str, str]]  # row -> image id -> the best caption
     n_best: dict[str, NBest]
-    examples: list[Example]
-
-
-def beam_row(width: int) -> str:
-    return f"beam {width}"
+    examples: list[Example]  # every image with the sentences of the chosen beam
 
 
 def caption_split(run: Run, split: Split, decoding: Decoding, batch_size: int = 64) -> Captions:
@@ -67,14 +56,15 @@ def caption_split(run: Run, split: Split, decoding: Decoding, batch_size: int = 
     @tf.function(input_signature=[tf.TensorSpec([None, split.features.shape[1]], tf.float32)])
     def decode_batch(features):
         begin = decode.begin(model, model.project_image(features))
-        compared = {GREEDY: decode.greedy(*begin, max_words=decoding.max_words)}
+        chosen = inference.beam_decode(features, tf.fill([tf.shape(features)[0]], ""))
+        greedy = decode.greedy(*begin, max_words=decoding.max_words)
+        best = {GREEDY: vocabulary.sentences(greedy.ids[:, 0])}
+        best[decoding.headline] = chosen[schema.CAPTIONS][:, 0]
         for row, width in decoding.rows.items():
             if row != decoding.headline:
                 search = dataclasses.replace(decoding, beam=width)
-                compared[row] = inference.best_sentences(features, search=search, n_best=1)
-        best = {row: vocabulary.sentences(decoded.ids[:, 0]) for row, decoded in compared.items()}
-        chosen = inference.beam_decode(features, tf.fill([tf.shape(features)[0]], ""))
-        best[decoding.headline] = chosen[schema.CAPTIONS][:, 0]
+                compared = inference.best_sentences(features, search=search, n_best=1)
+                best[row] = vocabulary.sentences(compared.ids[:, 0])
         search = dataclasses.replace(decoding, beam=decoding.n_best)
         n_best = inference.best_sentences(features, search=search)
         return best, (vocabulary.sentences(n_best.ids), n_best.log_probs), chosen
@@ -107,44 +97,37 @@ def caption_split(run: Run, split: Split, decoding: Decoding, batch_size: int = 
 
 def perplexity(run: Run, split: Split, batch_size: int = 64) -> dict[str, float]:
     """The perplexity of the reference captions of a split, with and without <unk>."""
-    owners = [i for i, captions in enumerate(split.captions) for _ in captions]
-    texts = [text for captions in split.captions for text in captions]
-    words = run.vocabulary.ids(tf.constant(texts))
+    owners = np.repeat(np.arange(len(split)), list(map(len, split.captions)))
+    words = run.vocabulary.ids(tf.constant([t for captions in split.captions for t in captions]))
     order = tf.argsort(words.row_lengths())  # captions of a length need no padding
 
     def batch(owner: tf.Tensor, words: tf.RaggedTensor) -> dict[str, tf.Tensor]:
-        ones = tf.ones_like(owner)[:, tf.newaxis]
+        ones = tf.ones_like(owner, tf.int32)[:, tf.newaxis]
         ids = tf.concat([ones * schema.START_ID, words, ones * schema.END_ID], axis=1)
         ids = ids.to_tensor(schema.PAD_ID)
-        return {
-            schema.FEATURES: tf.gather(split.features, owner),
-            schema.WORD_IDS: ids[:, :-1],
-            schema.TARGET_IDS: ids[:, 1:],
-        }
+        inputs = {schema.WORD_IDS: ids[:, :-1], schema.TARGET_IDS: ids[:, 1:]}
+        return {schema.FEATURES: tf.gather(split.features, owner), **inputs}
 
-    dataset = tf.data.Dataset.from_tensor_slices(
-        (tf.gather(owners, order), tf.gather(words, order))
-    )
+    ordered = tf.gather(owners, order), tf.gather(words, order)
+    batches = tf.data.Dataset.from_tensor_slices(ordered).batch(batch_size).map(batch)
     # Without its encoder the network takes the features that the split has already.
-    network = Network(run.network.model)
-    measured = Evaluator(network, dataset.batch(batch_size).map(batch)).evaluate(tf.constant(-1))
+    measured = Evaluator(Network(run.network.model), batches).evaluate(tf.constant(-1))
     names = ("perplexity", "perplexity_without_unknown")
     return {name: measured[name] for name in names if math.isfinite(measured[name])}
 
 
-def beam_scores(
-    network: Network, vocabulary: Vocabulary, source: pipeline.Source, batch_size: int = 64
-) -> dict[str, float]:
+def beam_scores(run: Run, source: pipeline.Source, batch_size: int = 64) -> dict[str, float]:
     """CIDEr and BLEU-4 of the captions of a split, by the default search."""
+    inference = Inference(run)
 
     @tf.function
     def search(batch):
-        image = network.model.project_image(network.features(batch))
-        return decode.beam(*decode.begin(network.model, image), BeamSearch(), n_best=1).ids[:, 0]
+        best = inference.best_sentences(run.network.features(batch), n_best=1)
+        return run.vocabulary.sentences(best.ids[:, 0])
 
     references, results = {}, {}
-    for batch in network.images(source, batch_size):
-        sentences = vocabulary.sentences(search(batch)).numpy()
+    for batch in run.network.images(source, batch_size):
+        sentences = search(batch).numpy()
         rows = zip(batch["ids"].numpy(), sentences, batch["captions"].to_list(), strict=True)
         for image_id, sentence, captions in rows:
             results[image_id.decode()] = sentence.decode()

@@ -7,6 +7,7 @@ same evaluation goes on where it was stopped.
 """
 
 import dataclasses
+import functools
 import hashlib
 import io
 import json
@@ -21,10 +22,8 @@ from mrnn_tf.config import Config, field
 from mrnn_tf.consensus import neighbours
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import ranking
-from mrnn_tf.retrieval import marginal
+from mrnn_tf.retrieval import marginal, search, sentences
 from mrnn_tf.retrieval.scoring import Scorer
-from mrnn_tf.retrieval.search import Hits, Searcher, SentenceTable
-from mrnn_tf.retrieval.sentences import pad
 from mrnn_tf.run import Run
 from mrnn_tf.split import Split
 
@@ -36,7 +35,10 @@ _CURVE_IMAGES = 100  # nearest images whose sentences an image's are found among
 _QUERIES, _SHOWN = 6, 3  # searches to look at in each direction, and results of each
 _SHOWN_AMONG = 100  # images whose sentences they search
 
+Normalisers = dict[str, np.ndarray]  # what may stand for log P(s) [S]; the chosen one first
 SearchExample = tuple[str, list[tuple[str, float, bool]]]  # a query; results, scores, right?
+# Name -> arrays [S, ...] of what a function makes of every block of sentences.
+InBlocks = Callable[[str, Callable[[np.ndarray], dict]], dict[str, np.ndarray]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,9 +46,7 @@ class RetrievalSettings(Config):
     """How sentences are normalised, and how many images take part."""
 
     normaliser: str = field(
-        marginal.SAMPLE,
-        "log P(s) of the search for sentences",
-        choices=marginal.NORMALISERS,
+        marginal.SAMPLE, "log P(s) of the search for sentences", choices=marginal.NORMALISERS
     )
     sample: int = field(marginal.SAMPLE_SIZE, "training images that it is taken of", at_least=1)
     sample_seed: int = field(0, "which ones", at_least=0)
@@ -67,20 +67,21 @@ class Ranking:
 class Pool:
     """The images and sentences of a split, projected and numbered."""
 
+    scorer: Scorer
     ids: tuple[str, ...]
     features: np.ndarray  # [I, D]
     images: np.ndarray  # V_I I [I, M]
     texts: list[str]
     words: np.ndarray  # [S, T]
-    owner: np.ndarray  # [S], the image of each sentence
+    owner: np.ndarray  # [S], the image of each sentence, in order
 
     @classmethod
     def of(cls, run: Run, scorer: Scorer, split: Split, limit: int = 0) -> "Pool":
         """The pool of a split, or of its first images; refuses what cannot be ranked."""
-        count = min(limit, len(split)) if limit else len(split)
-        ids, features = split.ids[:count], split.features[:count]
-        captions = split.captions[:count]
-        owner = np.repeat(np.arange(count), [len(own) for own in captions])
+        ids, features, captions = (
+            values[: limit or None] for values in (split.ids, split.features, split.captions)
+        )
+        owner = np.repeat(np.arange(len(ids)), [len(own) for own in captions])
         if not len(owner):
             raise UserError(
                 f"The split {split.source.split!r} holds no captions: nothing can be ranked."
@@ -89,13 +90,23 @@ class Pool:
         if len(bad):
             raise UserError(f"The features of {ids[bad[0]]} are zero or not finite.")
         texts = [text for own in captions for text in own]
-        words = pad(run.vocabulary.ids(tf.constant(texts, tf.string)).to_list())
-        return cls(ids, features, scorer.project(features), texts, words, owner)
+        words = sentences.pad(run.vocabulary.ids(tf.constant(texts, tf.string)).to_list())
+        return cls(scorer, ids, features, scorer.project(features), texts, words, owner)
 
-    def per_image(self, reduce: np.ufunc, values: np.ndarray, empty: float) -> np.ndarray:
-        """The values [S] of an image's sentences reduced to one [I]."""
-        reduced = np.full(len(self.images), empty)
-        reduce.at(reduced, self.owner, values)
+    @functools.cached_property
+    def near(self) -> np.ndarray:
+        """Whether image j is among the nearest of image i, itself included: bool [I, I]."""
+        count = min(_CURVE_IMAGES, len(self.ids))
+        rows, _ = neighbours.nearest(self.features, self.features, count)
+        near = np.eye(len(self.ids), dtype=bool)
+        np.put_along_axis(near, rows, True, axis=1)
+        return near
+
+    def per_image(self, reduce: np.ufunc, values: np.ndarray) -> np.ndarray:
+        """The values [S] of an image's sentences reduced to one [I]; infinity where it has none."""
+        images, first = np.unique(self.owner, return_index=True)
+        reduced = np.full(len(self.ids), np.inf)
+        reduced[images] = reduce.reduceat(values, first)
         return reduced
 
 
@@ -104,63 +115,52 @@ def rank_split(
 ) -> Ranking:
     """The exact ranks of a split, and a few searches in it.
 
-    Args:
-        run: Run.
-        split: Split.
-        training_features: float [n, D]. All training images, of which P(s) takes a sample.
-        settings: RetrievalSettings.
-        work: str. Folder for the blocks; it is removed in the end.
+    P(s) takes a sample of the training images, whose features are [n, D]. The folder `work` holds
+    the blocks; it is removed in the end.
     """
     scorer = Scorer(run.network.model)
     pool = Pool.of(run, scorer, split, settings.images)
     rows = marginal.sample_rows(len(training_features), settings.sample, settings.sample_seed)
-    sampled = training_features[rows]
-    if not np.isfinite(sampled).all():
+    if not np.isfinite(training_features[rows]).all():
         raise UserError("`training_features` must be finite; a row holds NaN or infinity.")
-    sample = scorer.project(sampled)
+    sample = scorer.project(training_features[rows])
     mean = sample.mean(axis=0)
     facts = [run.config.to_dict(), run.step, split.source.info.fingerprint, split.source.split]
-    key = hashlib.sha256(json.dumps([*facts, settings.to_dict()]).encode())
-    key.update(np.ascontiguousarray(sample))
-    saved = _SavedBlocks(len(pool.words), tf.io.gfile.join(work, key.hexdigest()[:16]))
+    facts += [settings.normaliser, settings.images]
+    key = hashlib.sha256(json.dumps(facts).encode() + sample.tobytes()).hexdigest()[:16]
+    in_blocks = functools.partial(_in_blocks, len(pool.words), tf.io.gfile.join(work, key))
 
-    own, normalisers = _first_pass(scorer, pool, sample, saved)
+    own, normalisers = _first_pass(pool, sample, in_blocks)
     chosen = normalisers[settings.normaliser]
-    normalisers = {settings.normaliser: chosen} | normalisers  # the chosen one first
-    near = _near(pool)
-    thresholds = _thresholds(pool, own, normalisers, near)
-    scores, share = _second_pass(scorer, pool, mean, thresholds, saved)
-    figures, curves = _ranks(pool, own, scores, normalisers, near)
+    normalisers = {settings.normaliser: chosen} | normalisers
+    scores, share = _second_pass(pool, mean, own, normalisers, in_blocks)
+    figures, curves = _ranks(pool, own, scores, normalisers)
     tf.io.gfile.rmtree(work)
-    return Ranking(figures, curves, share, _search_some(scorer, pool, mean, chosen))
+    return Ranking(figures, curves, share, _search_some(pool, mean, chosen))
 
 
-class _SavedBlocks:
-    """Blocks of sentences that are computed once, saved, and read again after a stop."""
-
-    def __init__(self, count: int, folder: str):
-        self._rows, self._folder = np.arange(count), folder
-
-    def run(self, name: str, compute: Callable[[np.ndarray], dict]) -> dict[str, np.ndarray]:
-        """What `compute` makes of the rows of every block, one after the other."""
-        tf.io.gfile.makedirs(self._folder)
-        firsts, parts = range(0, len(self._rows), _BLOCK), []
-        for first in tqdm(firsts, name, unit=" blocks", disable=None):
-            path = tf.io.gfile.join(self._folder, f"{name.replace(' ', '-')}-{first:07d}.npz")
-            if not tf.io.gfile.exists(path):
-                content = io.BytesIO()
-                np.savez(content, **compute(self._rows[first : first + _BLOCK]))
-                files.write_whole(path, content.getvalue())
-            with tf.io.gfile.GFile(path, "rb") as file, np.load(io.BytesIO(file.read())) as arrays:
-                parts.append(dict(arrays))
-        return {key: np.concatenate([part[key] for part in parts]) for key in parts[0]}
+def _in_blocks(
+    count: int, folder: str, name: str, compute: Callable[[np.ndarray], dict]
+) -> dict[str, np.ndarray]:
+    """What `compute` makes of the rows of every block; blocks that are saved are read again."""
+    tf.io.gfile.makedirs(folder)
+    rows, blocks = np.arange(count), []
+    for first in tqdm(range(0, count, _BLOCK), name, unit=" blocks", disable=None):
+        path = tf.io.gfile.join(folder, f"{name.replace(' ', '-')}-{first:07d}.npz")
+        if not tf.io.gfile.exists(path):
+            content = io.BytesIO()
+            np.savez(content, **compute(rows[first : first + _BLOCK]))
+            files.write_whole(path, content.getvalue())
+        with tf.io.gfile.GFile(path, "rb") as file, np.load(io.BytesIO(file.read())) as arrays:
+            blocks.append(dict(arrays))
+    return {key: np.concatenate([block[key] for block in blocks]) for key in blocks[0]}
 
 
 def _first_pass(
-    scorer: Scorer, pool: Pool, sample: np.ndarray, saved: _SavedBlocks
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    pool: Pool, sample: np.ndarray, in_blocks: InBlocks
+) -> tuple[np.ndarray, Normalisers]:
     """log P [S] of every sentence by its own image, and what may stand for log P(s)."""
-    mean = sample.mean(axis=0)
+    scorer, mean = pool.scorer, sample.mean(axis=0)
 
     def compute(rows: np.ndarray) -> dict:
         sentences = scorer.read(pool.words[rows])
@@ -173,7 +173,7 @@ def _first_pass(
             marginal.NONE: np.zeros(len(rows)),
         }
 
-    arrays = saved.run("own and sampled images", compute)
+    arrays = in_blocks("own and sampled images", compute)
     for name, values in arrays.items():
         if not np.isfinite(values).all():  # every comparison with it would be false
             raise UserError(f"log P(s) by {name!r} is not finite: the weights of the run are not.")
@@ -181,106 +181,70 @@ def _first_pass(
     return arrays.pop("own"), arrays
 
 
-def _thresholds(
-    pool: Pool, own: np.ndarray, normalisers: dict[str, np.ndarray], near: np.ndarray
-) -> Callable[[np.ndarray], np.ndarray]:
-    """How much log P [rows, I] a pair needs to matter to any rank."""
-    chosen = next(iter(normalisers.values()))
-    # An image without sentences asks for none.
-    best = [np.where(np.isfinite(highest), highest, np.inf)
-            for norm in normalisers.values()
-            for highest in [pool.per_image(np.maximum, own - norm, -np.inf)]]  # fmt: skip
-    worst = pool.per_image(np.minimum, own - chosen, np.inf)
-
-    def of(rows: np.ndarray) -> np.ndarray:
-        least = np.repeat(own[rows][:, np.newaxis], len(pool.images), axis=1)
-        for highest, norm in zip(best, normalisers.values(), strict=True):
-            least = np.minimum(least, highest + norm[rows, np.newaxis])
-        is_near = near[:, pool.owner[rows]].T  # is the sentence's image near the query image?
-        needed = worst + chosen[rows, np.newaxis]
-        return np.where(is_near, np.minimum(least, needed), least) - _ROUNDING
-
-    return of
-
-
-def _near(pool: Pool) -> np.ndarray:
-    """Whether image j is among the nearest of image i, itself included: bool [I, I]."""
-    count = min(_CURVE_IMAGES, len(pool.features))
-    rows, _ = neighbours.nearest(pool.features, pool.features, count)
-    near = np.eye(len(pool.features), dtype=bool)
-    near[np.arange(len(near))[:, np.newaxis], rows] = True
-    return near
-
-
 def _second_pass(
-    scorer: Scorer,
-    pool: Pool,
-    mean: np.ndarray,
-    thresholds: Callable[[np.ndarray], np.ndarray],
-    saved: _SavedBlocks,
+    pool: Pool, mean: np.ndarray, own: np.ndarray, normalisers: Normalisers, in_blocks: InBlocks
 ) -> tuple[np.ndarray, float]:
-    """Every log P(s|I) [S, I] that reaches its threshold, and the share of softmax rows."""
-    images = tf.constant(pool.images)
+    """Every log P(s|I) [S, I] that matters to a rank, and the share of softmax rows."""
+    scorer, images = pool.scorer, tf.constant(pool.images)
+    best = [(norm, pool.per_image(np.maximum, own - norm)) for norm in normalisers.values()]
+    chosen = next(iter(normalisers.values()))
+    worst = pool.per_image(np.minimum, own - chosen)
+
+    def thresholds(rows: np.ndarray) -> np.ndarray:
+        """How much log P [rows, I] a pair needs to matter to any rank."""
+        column = rows[:, np.newaxis]
+        is_near = pool.near[:, pool.owner[rows]].T  # is the sentence's image near the query image?
+        needed = [own[column], np.where(is_near, chosen[column] + worst, np.inf)]
+        needed += [norm[column] + highest for norm, highest in best]
+        return functools.reduce(np.minimum, needed) - _ROUNDING
 
     def compute(rows: np.ndarray) -> dict:
-        sentences = scorer.read(pool.words[rows])
-        expansion = scorer.expand(sentences, mean)
+        expansion = scorer.expand(scorer.read(pool.words[rows]), mean)
         log_probs, used = scorer.at_least(expansion, images, thresholds(rows))
         used += np.count_nonzero(pool.words[rows])  # of the expansion
         return {"log_probs": log_probs.numpy(), "rows": np.full(len(rows), used / len(rows))}
 
-    arrays = saved.run("other images", compute)
+    arrays = in_blocks("other images", compute)
     every = np.count_nonzero(pool.words) * len(pool.images)
     return arrays["log_probs"], float(arrays["rows"].sum() / every)
 
 
-def _ranks(
-    pool: Pool,
-    own: np.ndarray,
-    scores: np.ndarray,
-    normalisers: dict[str, np.ndarray],
-    near: np.ndarray,
-) -> tuple[dict, dict]:
-    """The figures and the curves."""
+def _ranks(pool: Pool, own: np.ndarray, scores: np.ndarray, normalisers: Normalisers) -> tuple:
+    """The figures by row, and the curves by direction."""
     scores[np.arange(len(own)), pool.owner] = own
     of_sentences = 1 + (scores > own[:, np.newaxis] + _TIE).sum(axis=1)
     figures = {TEXT_TO_IMAGE: ranking.summary(of_sentences)}
     asked = np.unique(pool.owner)
     for name, norm in normalisers.items():
-        best = pool.per_image(np.maximum, own - norm, -np.inf)[asked]
-        normalised = scores[:, asked] - norm[:, np.newaxis]
-        ranks = 1 + (normalised > best + _TIE).sum(axis=0)
-        figures[f"{IMAGE_TO_TEXT}, {name}"] = ranking.summary(ranks)
+        best = pool.per_image(np.maximum, own - norm)
+        ranks = 1 + (scores - norm[:, np.newaxis] > best + _TIE).sum(axis=0)
+        figures[f"{IMAGE_TO_TEXT}, {name}"] = ranking.summary(ranks[asked])
 
     # Matches among the sentences of the nearest images, the protocol of IAPR TC-12.
     near_ranks, counts = [], []
     normalised = scores - next(iter(normalisers.values()))[:, np.newaxis]
     for image in asked:
-        others = normalised[near[image, pool.owner], image]
+        others = normalised[pool.near[image, pool.owner], image]
         mine = normalised[pool.owner == image, image]
         near_ranks.append(1 + (others > mine[:, np.newaxis] + _TIE).sum(axis=1))
         counts.append(len(others))
-    curves = {
-        TEXT_TO_IMAGE: ranking.match_curve(
-            of_sentences[:, np.newaxis], [len(pool.images)] * len(own)
-        ),
-        IMAGE_TO_TEXT: ranking.match_curve(near_ranks, counts),
-    }
-    return figures, curves
+    all_images = [len(pool.images)] * len(own)
+    by_sentence = ranking.match_curve(of_sentences[:, np.newaxis], all_images)
+    by_image = ranking.match_curve(near_ranks, counts)
+    return figures, {TEXT_TO_IMAGE: by_sentence, IMAGE_TO_TEXT: by_image}
 
 
-def _search_some(
-    scorer: Scorer, pool: Pool, mean: np.ndarray, norm: np.ndarray
-) -> dict[str, list[SearchExample]]:
+def _search_some(pool: Pool, mean: np.ndarray, norm: np.ndarray) -> dict[str, list[SearchExample]]:
     """Searches by sentences and images from all over the pool."""
+    scorer = pool.scorer
     chosen = np.unique(np.linspace(0, len(pool.owner) - 1, _QUERIES).astype(int))
     queries = np.unique(pool.owner[chosen])
     # The sentences of some images are enough to show; those of all were ranked above.
     among = np.flatnonzero((pool.owner < _SHOWN_AMONG) | np.isin(pool.owner, queries))
     expansion = scorer.expand(scorer.read(pool.words[among]), mean)
     at_mean = expansion.log_probs.numpy().sum(axis=1)
-    table = SentenceTable(pool.words[among], expansion.vectors.numpy(), at_mean, norm[among])
-    searcher = Searcher(scorer, mean, pool.images, table)
+    table = search.SentenceTable(pool.words[among], expansion.vectors.numpy(), at_mean, norm[among])
+    searcher = search.Searcher(scorer, mean, pool.images, table)
     by_sentence = _results(searcher.search_images(pool.words[chosen], _SHOWN))
     by_image = _results(searcher.search_sentences(pool.images[queries], _SHOWN))
     return {
@@ -289,14 +253,14 @@ def _search_some(
             for query, hits in zip(chosen, by_sentence, strict=True)
         ],
         IMAGE_TO_TEXT: [
-            (pool.ids[image], [(pool.texts[s], score, pool.owner[s] == image)
-                               for s, score in ((among[row], score) for row, score in hits)])
+            (pool.ids[image], [(pool.texts[among[row]], score, pool.owner[among[row]] == image)
+                               for row, score in hits])
             for image, hits in zip(queries, by_image, strict=True)
         ],
     }  # fmt: skip
 
 
-def _results(hits: Hits) -> list[list[tuple[int, float]]]:
+def _results(hits: search.Hits) -> list[list[tuple[int, float]]]:
     """The rows and scores of every query, without what is missing."""
     rows = zip(hits.rows.numpy().tolist(), hits.scores.numpy().tolist(), strict=True)
     return [[hit for hit in zip(*query, strict=True) if hit[0] >= 0] for query in rows]

@@ -8,17 +8,14 @@ import base64
 import dataclasses
 import json
 import math
-from typing import TYPE_CHECKING
 
 import tensorflow as tf
 
 from mrnn_tf import schema
 from mrnn_tf.vision import images
+from trainer.evaluation.rerank import Reranking
+from trainer.evaluation.retrieval import Ranking
 from trainer.report import plots, templates
-
-if TYPE_CHECKING:
-    from trainer.evaluation.rerank import Reranking
-    from trainer.evaluation.retrieval import Ranking
 
 # The columns of the paper's tables, in their order.
 CAPTION_METRICS = {
@@ -59,9 +56,9 @@ class Report:
     nearest_words: dict[str, list[str]]
     examples: tuple[Example, ...]  # all images of the split, or a part; the page shows a choice
     headline: str | None = None  # the row of the key figures; the first by default
-    reranking: "Reranking | None" = None
+    reranking: Reranking | None = None
     reranking_note: str = ""  # how it was done
-    ranking: "Ranking | None" = None
+    ranking: Ranking | None = None
     # The encoded images with the ids in `shown`, as far as there are any.
     pictures: dict[str, bytes] = dataclasses.field(default_factory=dict)
 
@@ -114,32 +111,21 @@ class Report:
     def published(self, table: str) -> list[dict]:
         """The rows of the paper for a table, those on the same dataset first and marked `same`."""
         rows = json.loads((templates.HERE / "published.json").read_text(encoding="utf-8"))
+        rows = [row for row in rows if row["table"] == table]
         dataset = _plain(self.facts.get("dataset", ""))
-        rows = [
-            {**row, "same": bool(dataset) and dataset in _plain(row["dataset"])}
-            for row in rows
-            if row["table"] == table
-        ]
+        for row in rows:
+            row["same"] = bool(dataset) and dataset in _plain(row["dataset"])
         return sorted(rows, key=lambda row: not row["same"])
 
 
 def render(report: Report) -> str:
     """The whole page; it loads nothing and runs nothing."""
-    return templates.render(
-        "report.html",
-        report=report,
-        score_metrics=SCORE_METRICS,
-        caption_metrics=CAPTION_METRICS,
-        rank_metrics=RANK_METRICS,
-        end_token=schema.END,
-        missing=schema.MISSING_LOG_PROB / 2,
-        figure=figure,
-        shade=shade,
-        thumbnail=thumbnail,
-        line_chart=plots.line_chart,
-        exp=math.exp,
-        zip=zip,
-    )
+    metrics = {"score_metrics": SCORE_METRICS, "caption_metrics": CAPTION_METRICS}
+    metrics["rank_metrics"] = RANK_METRICS
+    tokens = {"end_token": schema.END, "missing": schema.MISSING_LOG_PROB / 2}
+    functions = {"figure": figure, "shade": shade, "thumbnail": thumbnail, "exp": math.exp}
+    functions |= {"line_chart": plots.line_chart, "zip": zip}
+    return templates.render("report.html", report=report, **metrics, **tokens, **functions)
 
 
 def figure(value: float | str, metric: str) -> str:

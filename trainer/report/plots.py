@@ -40,17 +40,10 @@ def line_chart(
         step, value = min(points, key=lambda p: p[1]) if mark_lowest else points[-1]
         which = "lowest" if mark_lowest else "last"
         label = f"{which} {value:.4g} at {at} {step:,.10g}"
-        path = [(x(step), y(value)) for step, value in points]
-        drawn.append({"name": name, "points": path, "dot": (x(step), y(value)), "label": label})
-    return templates.render(
-        "line_chart.html",
-        title=title,
-        over=over,
-        logarithmic=logarithmic,
-        rows=[(y(value), f"{value:,.10g}") for value in _ticks(low, high, logarithmic)],
-        columns=[(x(step), f"{step:,.10g}") for step in _ticks(0, max(*steps, 1))],
-        lines=drawn,
-    )
+        drawn.append({"name": name, "points": points, "dot": (step, value), "label": label})
+    ticks = {"rows": _ticks(low, high, logarithmic), "columns": _ticks(0, max(*steps, 1))}
+    data = {"lines": drawn, "x": x, "y": y, "logarithmic": logarithmic, **ticks}
+    return templates.render("line_chart.html", title=title, over=over, **data)
 
 
 class HeatTable(NamedTuple):
