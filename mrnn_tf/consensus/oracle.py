@@ -38,11 +38,8 @@ class Oracle:
     ):
         words = tokenize_lists(references)
         wanted = {image: list(filter(None, texts)) for image, texts in words.items() if any(texts)}
-        given = {
-            image: captions
-            for image, captions in tokenize_lists(hypotheses).items()
-            if image in wanted and captions
-        }
+        given = tokenize_lists(hypotheses)
+        given = {image: given[image] for image in given if image in wanted and given[image]}
         self.cider = _cider(wanted, given) if given else {}
         self.bleu, self._cooked = {}, {}
         smoothed = functools.partial(sentence_bleu, smoothing_function=SmoothingFunction().method1)
