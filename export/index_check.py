@@ -113,14 +113,14 @@ def _similar_images(servable: IndexServable, features: np.ndarray, _) -> Scored:
 
 
 def _caption_reranked(servable: IndexServable, features: np.ndarray, _) -> Scored:
-    model, settings, reranker = servable.network.model, servable.settings, servable.reranker
+    model, settings = servable.network.model, servable.settings
     image = model.project_image(features[np.newaxis])
     decoded = decode.beam(*decode.begin(model, image), settings)
     is_sentence = decoded.log_probs[0] > schema.MISSING_LOG_PROB
     captions = servable.vocabulary.sentences(decoded.ids[0][is_sentence]).numpy().tolist()
     refined = scaled_tanh(image["multimodal"]).numpy()
-    near = reranker.neighbourhood.nearest(refined, settings.neighbours)
+    near = servable.neighbourhood.nearest(refined, settings.neighbours)
     n_best = {0: NBest(tuple(caption.decode() for caption in captions))}
-    compared = Comparison("cider", reranker.corpus)(n_best, near)
+    compared = Comparison("cider", servable.corpus)(n_best, near)
     scores = compared.scores("cider", RerankSettings(settings.neighbours))[0]
     return [((caption,), score) for caption, score in zip(captions, scores, strict=True)]
