@@ -27,8 +27,8 @@ import tensorflow as tf
 from absl import logging
 
 import mrnn_tf
-from export import index_check, index_parts, index_show, saved_model
-from export.index_parts import PART_ENDING, MadePart, MakePart
+from export import index_check, index_parts, saved_model
+from export.index_parts import PART_ENDING, MakePart
 from export.index_signatures import IndexServable, IndexSettings
 from mrnn_tf import batch, program, schema
 from mrnn_tf.config import REQUIRED, field
@@ -41,6 +41,7 @@ from mrnn_tf.run import Run
 from mrnn_tf.split import FeatureReader
 
 INDEX_FOLDER = "index"  # in assets.extra
+_SHOWN = 3  # results of a search for people
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -81,11 +82,6 @@ class IndexOptions(IndexSettings):
         if not (self.data or self.reference_data or self.append_to):
             raise UserError("`sentences` alone needs `reference_data`, for P(s).")
 
-    @property
-    def deleted(self) -> set[bytes]:
-        """The ids to leave out."""
-        return set(index_parts.read_lines(self.delete)) if self.delete else set()
-
 
 def build_index(options: IndexOptions) -> str:
     """Writes a version of an index, and returns its directory."""
@@ -96,7 +92,7 @@ def build_index(options: IndexOptions) -> str:
     # What there is.
     run = Run.from_saved_model(options.model)
     check_searchable(run.network.model)
-    old = _load_old(options, run)
+    old = _load_old(options, run) if options.append_to else None
     reader = reference = None
     if options.data:
         reader = index_parts.open_dataset(run, options.model, options.data)
@@ -111,7 +107,7 @@ def build_index(options: IndexOptions) -> str:
         logging.info("Finishing what %s holds in part.", work)
     tf.io.gfile.makedirs(work)
     if old:
-        sample = np.asarray(old.sample)
+        sample, seed = np.asarray(old.sample), old.header.seed
     else:
         size, seed = options.sample or SAMPLE_SIZE, options.seed or 0
         sample = index_parts.sample(Scorer(run.network.model), reference, size, seed, work)
@@ -124,16 +120,13 @@ def build_index(options: IndexOptions) -> str:
             total=len(parts),
             unit="parts",
         )
-    made = index_parts.collect(parts, reader and reader.info)
-    if skipped := [image_id for part in made for image_id in part.skipped]:
-        logging.warning(
-            "%d images have no features and are left out, the first is %s.",
-            len(skipped),
-            _text(skipped[0]),
-        )
+    entries, skipped = index_parts.collect(parts, reader and reader.info)
+    if skipped:
+        told = "%d images have no features and are left out, the first is %s."
+        logging.warning(told, len(skipped), _text(skipped[0]))
 
     # The index, and the servable around it.
-    index = _assemble(options, run, old, made, sample)
+    index = _assemble(run, [old, *entries] if old else entries, sample, seed)
     servable = IndexServable(run, index, options)
     settings = {f.name: getattr(options, f.name) for f in dataclasses.fields(IndexSettings)}
     saved_model.write(
@@ -147,24 +140,23 @@ def build_index(options: IndexOptions) -> str:
     tf.io.gfile.rmtree(work)
     print(f"indexed {len(index.ids):,} images and {len(index.captions):,} sentences: {directory}")
     if options.show:
-        index_show.show(servable, options.show)
+        _show(servable, options.show)
     base = os.path.dirname(options.output.rstrip("/")) or "."
     print(f"next: python -m serving.local --model_base_path {base}")
     return directory
 
 
-def _load_old(options: IndexOptions, run: Run) -> Index | None:
-    """The index to begin with, which must hold what is to be left out."""
-    if not options.append_to:
-        return None
+def _load_old(options: IndexOptions, run: Run) -> Index:
+    """The index to begin with, without what is to be left out."""
     folder = tf.io.gfile.join(options.append_to, "assets.extra", INDEX_FOLDER)
     old = Index.load(folder, run.fingerprint)
-    if unknown := options.deleted - set(old.ids):
+    gone = set(index_parts.read_lines(options.delete)) if options.delete else set()
+    if unknown := gone - set(old.ids):
         raise UserError(
             f"`delete` {options.delete} names {_text(min(unknown))}, which {options.append_to} "
             "does not hold."
         )
-    return old
+    return dataclasses.replace(old, **vars(old.without(gone)))
 
 
 def _reference(options: IndexOptions, run: Run, reader: FeatureReader | None) -> FeatureReader:
@@ -197,12 +189,8 @@ def _fingerprint(
     return digest.hexdigest()[:16]
 
 
-def _assemble(
-    options: IndexOptions, run: Run, old: Index | None, made: list[MadePart], sample: np.ndarray
-) -> Index:
-    """The old entries that stay and the new ones."""
-    kept = [old.without(options.deleted)] if old else []
-    entries = Entries.join([*kept, *(part.entries for part in made)])
+def _assemble(run: Run, parts: list[Entries], sample: np.ndarray, seed: int) -> Index:
+    entries = Entries.join(parts)
     if not len(entries.ids) and not len(entries.captions):
         raise UserError("There is nothing to index: no image and no sentence.")
     for one, other in itertools.pairwise(sorted(entries.ids)):
@@ -215,7 +203,7 @@ def _assemble(
         model=run.fingerprint,
         vocabulary=hashlib.sha256("\n".join(run.vocabulary.words).encode()).hexdigest(),
         encoder=run.config.encoder["identity"],
-        seed=old.header.seed if old else options.seed or 0,
+        seed=seed,
         split=schema.TRAIN,
         likeliest=LIKELIEST,
         images=len(entries.ids),
@@ -226,6 +214,34 @@ def _assemble(
         tool_version=mrnn_tf.__version__,
     )
     return Index(**vars(entries), mean=sample.mean(axis=0), sample=sample, header=header)
+
+
+def _show(servable: IndexServable, sentence: str) -> None:
+    """Prints the images that a sentence finds, and the sentences that the first of them finds."""
+    index = servable.index
+    print(f"\nimages for {sentence!r}:")
+    images = _results(servable.search_images(tf.constant([sentence])), schema.IDS)
+    names = [_text(image_id) for image_id in index.ids]
+    rows = [names.index(image_id) for _, image_id in images]
+    for row, (score, image_id) in zip(rows, images, strict=True):
+        own = np.flatnonzero(index.owners == row)
+        print(f"{score:9.3f}  {image_id}  {_text(index.captions[own[0]]) if len(own) else ''}")
+    if not images:
+        print("nothing: the model knows none of its words.")
+    elif len(index.captions):
+        print(f"\nsentences for {images[0][1]}:")
+        answer = servable.sentences_of(tf.constant(index.images[rows[:1]]))
+        for score, image_id, text in _results(answer, schema.IDS, schema.SENTENCES):
+            print(f"{score:9.3f}  {image_id}  {text}")
+    print()
+
+
+def _results(answer: dict[str, tf.Tensor], *names: str) -> list[tuple]:
+    """Scores and texts of the first results of one query."""
+    scores = answer[schema.SCORES][0, :_SHOWN].numpy().tolist()
+    texts = [map(_text, answer[name][0, :_SHOWN].numpy()) for name in names]
+    results = zip(scores, *texts, strict=True)
+    return [row for row in results if row[0] > np.float32(schema.MISSING_LOG_PROB)]
 
 
 def _text(image_id: bytes) -> str:
