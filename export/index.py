@@ -16,9 +16,9 @@ Any Apache Beam flag passes through, e.g. --direct_running_mode=multi_processing
 --direct_num_workers=2. A stopped job is finished by the same command.
 """
 
+import collections
 import dataclasses
 import hashlib
-import itertools
 import json
 import os
 
@@ -36,7 +36,8 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.index import Entries, Header, Index
 from mrnn_tf.retrieval.marginal import LIKELIEST, SAMPLE_SIZE
 from mrnn_tf.retrieval.scoring import Scorer
-from mrnn_tf.retrieval.sentences import check_searchable
+from mrnn_tf.retrieval.search import Hits
+from mrnn_tf.retrieval.sentences import check_searchable, pad
 from mrnn_tf.run import Run
 from mrnn_tf.split import FeatureReader
 
@@ -100,7 +101,7 @@ def build_index(options: IndexOptions) -> str:
         reference = _reference(options, run, reader)
 
     # The parts of what is new.
-    key = _fingerprint(options, run, old, reader, reference)
+    key = _fingerprint(options, run, old, reference, reader)
     work = tf.io.gfile.join(options.output, f".work-{key}")
     parts = index_parts.plan(reader, options.splits, options.sentences, work)
     if tf.io.gfile.exists(work):
@@ -172,15 +173,11 @@ def _reference(options: IndexOptions, run: Run, reader: FeatureReader | None) ->
 
 
 def _fingerprint(
-    options: IndexOptions,
-    run: Run,
-    old: Index | None,
-    reader: FeatureReader | None,
-    reference: FeatureReader | None,
+    options: IndexOptions, run: Run, old: Index | None, *readers: FeatureReader | None
 ) -> str:
     """What tells the parts of this command from those of another one."""
     facts = [mrnn_tf.__version__, run.fingerprint, options.sample, options.seed, options.data]
-    facts += [images.info.fingerprint for images in (reference, reader) if images]
+    facts += [reader.info.fingerprint for reader in readers if reader]
     digest = hashlib.sha256(json.dumps(facts).encode())
     if old:
         digest.update(np.ascontiguousarray(old.sample))
@@ -193,12 +190,12 @@ def _assemble(run: Run, parts: list[Entries], sample: np.ndarray, seed: int) -> 
     entries = Entries.join(parts)
     if not len(entries.ids) and not len(entries.captions):
         raise UserError("There is nothing to index: no image and no sentence.")
-    for one, other in itertools.pairwise(sorted(entries.ids)):
-        if one == other:
-            raise UserError(
-                f"The image {_text(one)} would be there twice: leave one out with `delete` or "
-                "`splits`."
-            )
+    [(image_id, count)] = collections.Counter(entries.ids).most_common(1) or [(b"", 0)]
+    if count > 1:
+        raise UserError(
+            f"The image {_text(image_id)} would be there twice: leave one out with `delete` or "
+            "`splits`."
+        )
     header = Header(
         model=run.fingerprint,
         vocabulary=hashlib.sha256("\n".join(run.vocabulary.words).encode()).hexdigest(),
@@ -218,30 +215,29 @@ def _assemble(run: Run, parts: list[Entries], sample: np.ndarray, seed: int) -> 
 
 def _show(servable: IndexServable, sentence: str) -> None:
     """Prints the images that a sentence finds, and the sentences that the first of them finds."""
-    index = servable.index
+    index, searcher = servable.index, servable.searcher
     print(f"\nimages for {sentence!r}:")
-    images = _results(servable.search_images(tf.constant([sentence])), schema.IDS)
-    names = [_text(image_id) for image_id in index.ids]
-    rows = [names.index(image_id) for _, image_id in images]
-    for row, (score, image_id) in zip(rows, images, strict=True):
+    words = pad(servable.vocabulary.ids([sentence]).to_list())
+    images = _results(searcher.search_images(words, _SHOWN))
+    for row, score in images:
         own = np.flatnonzero(index.owners == row)
-        print(f"{score:9.3f}  {image_id}  {_text(index.captions[own[0]]) if len(own) else ''}")
+        caption = index.captions[own[0]] if len(own) else b""
+        print(f"{score:9.3f}  {_text(index.ids[row])}  {_text(caption)}")
     if not images:
         print("nothing: the model knows none of its words.")
     elif len(index.captions):
-        print(f"\nsentences for {images[0][1]}:")
-        answer = servable.sentences_of(tf.constant(index.images[rows[:1]]))
-        for score, image_id, text in _results(answer, schema.IDS, schema.SENTENCES):
-            print(f"{score:9.3f}  {image_id}  {text}")
+        first = images[0][0]
+        print(f"\nsentences for {_text(index.ids[first])}:")
+        ids = [*index.ids, b""]  # the last is that of no image
+        for row, score in _results(searcher.search_sentences(index.images[[first]], _SHOWN)):
+            print(f"{score:9.3f}  {_text(ids[index.owners[row]])}  {_text(index.captions[row])}")
     print()
 
 
-def _results(answer: dict[str, tf.Tensor], *names: str) -> list[tuple]:
-    """Scores and texts of the first results of one query."""
-    scores = answer[schema.SCORES][0, :_SHOWN].numpy().tolist()
-    texts = [map(_text, answer[name][0, :_SHOWN].numpy()) for name in names]
-    results = zip(scores, *texts, strict=True)
-    return [row for row in results if row[0] > np.float32(schema.MISSING_LOG_PROB)]
+def _results(hits: Hits) -> list[tuple[int, float]]:
+    """The rows and scores of what one query found."""
+    results = zip(hits.rows[0].numpy(), hits.scores[0].numpy(), strict=True)
+    return [(row, score) for row, score in results if row >= 0]
 
 
 def _text(image_id: bytes) -> str:

@@ -82,10 +82,7 @@ class IndexServable:
 
     def search_sentences(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
         """The sentences with the highest log P(s|I) - log P(s), and whose they are."""
-        return self.sentences_of(self._project(features))
-
-    def sentences_of(self, images: tf.Tensor) -> dict[str, tf.Tensor]:
-        """As `search_sentences`, of projected images a [B, M]."""
+        images = self._project(features)
         hits = self.searcher.search_sentences(images, self.settings.k, self.settings.shortlist)
         rows = tf.where(hits.rows < 0, len(self.index.captions), hits.rows)
         owned = self._images(tf.gather(self._texts["owners"], rows), hits.scores)

@@ -18,20 +18,16 @@ _BATCH_SIZE = 64
 class FeatureReader:
     """Reads shards with the features that a run takes: the one reader of images.
 
-    Args:
-        run: Run.
-        data: str. The dataset; features of another encoder are refused.
-        encode: Callable. From encoded images string [B] to features [B, D], where neither the
-            records nor the run's own encoder give them.
+    Features of another encoder are refused. Where neither the records nor the run's own encoder
+    give them, `encode` does, from encoded images string [B] to features [B, D].
     """
 
     def __init__(self, run: Run, data: str, encode: Callable[[tf.Tensor], tf.Tensor] | None = None):
         self.info, self._data, self._encode = records.DatasetInfo.load(data), data, encode
-        if encode is None or run.config.train.finetune_encoder:
+        self._network, finetuned = run.network, run.config.train.finetune_encoder
+        if encode is None or finetuned:
             check_encoder(run.config, data)
-        self._network = run.network
-        has_images = encode is not None or run.config.train.finetune_encoder
-        self._stores = "images" if has_images else "features"
+        self._stores = schema.IMAGES if encode is not None or finetuned else schema.FEATURES
 
     def shards(self, split: str) -> list[str]:
         return self.info.shards(self._data, split)
@@ -69,29 +65,19 @@ class FeatureReader:
 
     def _parse(self, serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         parsed = records.parse(serialized, self.info, [self._stores])
-        of_image = schema.IMAGE_FEATURES if self._stores == "features" else schema.IMAGE_ENCODED
-        return {
-            "ids": parsed[schema.IMAGE_ID],
-            self._stores: parsed[of_image],
-            "captions": parsed[schema.CAPTION_TEXT],
-        }
+        stored = {schema.FEATURES: schema.IMAGE_FEATURES, schema.IMAGES: schema.IMAGE_ENCODED}
+        image = {self._stores: parsed[stored[self._stores]]}
+        return {"ids": parsed[schema.IMAGE_ID], "captions": parsed[schema.CAPTION_TEXT], **image}
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """The images of a split with all that an evaluation needs of them.
+    """The images of a split with all that an evaluation needs of them."""
 
-    Attributes:
-        source: pipeline.Source. Where they were read.
-        ids: the names of the images.
-        features: float32 [I, D], all finite.
-        captions: the reference captions of every image; an image may have none.
-    """
-
-    source: pipeline.Source
-    ids: tuple[str, ...]
-    features: np.ndarray
-    captions: tuple[tuple[str, ...], ...]
+    source: pipeline.Source  # where they were read
+    ids: tuple[str, ...]  # the names of the images
+    features: np.ndarray  # float32 [I, D], all finite
+    captions: tuple[tuple[str, ...], ...]  # the reference captions; an image may have none
 
     @classmethod
     def read(cls, run: Run, data: str, name: str, limit: int = 0) -> "Split":

@@ -31,9 +31,6 @@ _EXPANSION = Expansion(*_SENTENCES, tf.TensorSpec([None, None, None]), _FLOATS, 
 class Scorer:
     """Scores sentences by images.
 
-    Args:
-        model: MRNN.
-
     Attributes:
         readout: softmax.Readout.
         arrays: dict of the variables that are not the model's own: the kernel where it is computed.
@@ -55,11 +52,8 @@ class Scorer:
             raise UserError(
                 f"`features` must be an array [images, {wanted}]; got {list(features.shape)}."
             )
-        parts = [
-            self.model.project_image(features[first : first + batch_size])["multimodal"].numpy()
-            for first in range(0, len(features), batch_size)
-        ]
-        return np.concatenate([np.zeros((0, self.model.multimodal_size), np.float32), *parts])
+        batches = np.array_split(features, range(batch_size, len(features), batch_size))
+        return np.concatenate([self.model.project_image(batch)["multimodal"] for batch in batches])
 
     @tf.function(input_signature=[_IDS])
     def read(self, words: tf.Tensor) -> EncodedSentences:
@@ -133,23 +127,13 @@ class Scorer:
 
     def matrix(self, sentences: EncodedSentences, images: np.ndarray) -> np.ndarray:
         """log P [S, I] of every sentence by every image a [I, M]."""
-        count = len(sentences.words)
-        parts = [np.zeros((count, 0), np.float32)]
-        for first in range(0, len(images), softmax.ROWS):
-            a = images[first : first + softmax.ROWS]
-            rows, columns = np.divmod(np.arange(count * len(a)), len(a))
-            scores = self.pairs(sentences, rows, a, columns).numpy()
-            parts.append(scores.reshape(count, len(a)))
+        count, parts = len(sentences.words), []
+        for a in np.array_split(images, range(softmax.ROWS, len(images), softmax.ROWS)):
+            rows, columns = np.repeat(np.arange(count), len(a)), np.tile(np.arange(len(a)), count)
+            parts.append(tf.reshape(self.pairs(sentences, rows, a, columns), [count, len(a)]))
         return np.concatenate(parts, axis=1)
 
-    def _word_by_word(
-        self,
-        expansion: Expansion,
-        order: tf.Tensor,
-        rows: tf.Tensor,
-        images: tf.Tensor,
-        least: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def _word_by_word(self, expansion, order, rows, images, least) -> tuple[tf.Tensor, tf.Tensor]:
         """log P [P] of sentence `rows[p]` by image p where it reaches `least`; softmax rows [P]."""
         bounds = expansions.word_bounds(expansion, rows, images)
         lengths = tf.gather(tf.math.count_nonzero(expansion.words, 1, dtype=tf.int32), rows)
@@ -178,18 +162,14 @@ class Scorer:
 
         highest = tf.reduce_sum(tf.cast(bounds, tf.float64), axis=1)
         alive = hopeful(0, tf.range(tf.shape(rows)[0]), highest)
+        state = 0, alive, highest, tf.zeros_like(rows)
         _, _, highest, used = tf.while_loop(
-            lambda rank, alive, *_: tf.size(alive) > 0,
-            score_a_word,
-            (0, alive, highest, tf.zeros_like(rows)),
-            parallel_iterations=1,
+            lambda _, alive, *__: tf.size(alive) > 0, score_a_word, state, parallel_iterations=1
         )
         # What was dropped has an upper bound below its threshold.
         return tf.where(highest >= needed, tf.cast(highest, tf.float32), -np.inf), used
 
-    def _log_probs(
-        self, sentences: EncodedSentences | Expansion, place: tf.Tensor, images: tf.Tensor
-    ) -> tf.Tensor:
+    def _log_probs(self, sentences, place, images) -> tf.Tensor:
         """log P [R] of the words at `place` [R, 2] by images a [R, M]."""
         h, words = tf.gather_nd(sentences.h, place), tf.gather_nd(sentences.words, place)
         return self.readout.log_probs(h, images, words)

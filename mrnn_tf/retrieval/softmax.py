@@ -43,13 +43,10 @@ def in_blocks(
 ) -> list[tf.Tensor]:
     """Concatenates what `compute` returns for the numbers below `count`, a block at a time.
 
-    Args:
-        compute: takes numbers int32 [R], returns tensors [R, ...].
-        count: int32 scalar.
-        specs: of the tensors that `compute` returns.
-        at_once: the size of a block; `ROWS` by default.
+    It takes numbers int32 [R] and returns tensors [R, ...] of these `specs`; R is `at_once`, `ROWS`
+    by default.
     """
-    at_once = at_once or ROWS if not tf.is_tensor(at_once) else at_once
+    at_once = ROWS if at_once is None else at_once
     blocks = -(-count // at_once)
     parts = [
         tf.TensorArray(spec.dtype, blocks, infer_shape=False, element_shape=spec.shape)
