@@ -12,7 +12,7 @@ lengths those of Flickr8k. Served is what an exported index runs, image by image
 """
 
 import collections
-import time
+import timeit
 from collections.abc import Callable
 
 import numpy as np
@@ -47,17 +47,19 @@ def main(_) -> None:
         f"{len(captions):,} images"
     )
     for name, similarity in {"bleu": _plain_bleu, "cider": _plain_cider(captions)}.items():
-        sides = {
-            "ours": ours(name, corpus, n_best, near),
-            "plain": lambda name=name, similarity=similarity: [
-                _plain_scores(similarity, captions, n_best[image], near.images[image], M[name])
+        comparison = Comparison(name, corpus)
+
+        def ours(comparison=comparison, name=name):
+            return comparison(n_best, near).scores(name, RerankSettings(NEIGHBOURS))
+
+        def plain(similarity=similarity, m=M[name]):
+            return [
+                _plain_scores(similarity, captions, n_best[image], near.images[image], m)
                 for image in range(FEW)
-            ],
-        }
-        scores = sides["ours"](), sides["plain"]()
-        same = max(np.abs(scores[0][image] - scores[1][image]).max() for image in range(FEW))
-        times = best_times(sides, _ROUNDS.value)
-        mine, theirs = 1e3 * times["ours"] / IMAGES, 1e3 * times["plain"] / FEW
+            ]
+
+        same = max(np.abs(a - b).max() for a, b in zip(ours().values(), plain(), strict=False))
+        mine, theirs = 1e3 * best_times(ours, plain) / np.array([IMAGES, FEW])
         print(
             f"  {name:6} ours {mine:8.2f} ms an image, plain {theirs:8.1f} ms, "
             f"ratio {theirs / mine:.0f} (at least 100), scores differ by {same:.0e}"
@@ -70,13 +72,8 @@ def main(_) -> None:
         (tf.constant([n_best[i].captions]), near.images[i : i + 1], near.weights[i : i + 1])
         for i in range(IMAGES)
     ]
-    times = best_times({"served": lambda: [served(*one) for one in asked]}, _ROUNDS.value)
-    print(f"  cider served {1e3 * times['served'] / IMAGES:.2f} ms an image")
-
-
-def ours(name: str, corpus: Corpus, n_best: dict[int, NBest], near: Near) -> Callable:
-    comparison, settings = Comparison(name, corpus), RerankSettings(NEIGHBOURS)
-    return lambda: comparison(n_best, near).scores(name, settings)
+    [seconds] = best_times(lambda: [served(*one) for one in asked])
+    print(f"  cider served {1e3 * seconds / IMAGES:.2f} ms an image")
 
 
 def _plain_scores(similarity: Callable, captions: list, hypotheses: NBest, near, m: int):
@@ -136,16 +133,11 @@ def synthetic(captions: int) -> list[list[str]]:
     return [texts[i : i + PER_IMAGE] for i in range(0, captions, PER_IMAGE)]
 
 
-def best_times(sides: dict[str, Callable], rounds: int) -> dict[str, float]:
+def best_times(*sides: Callable) -> np.ndarray:
     """The seconds of each side in its best round, after one round that does not count."""
-    best = dict.fromkeys(sides, np.inf)
-    for number in range(rounds + 1):
-        for name, call in sides.items():
-            began = time.perf_counter()
-            call()
-            if number:
-                best[name] = min(best[name], time.perf_counter() - began)
-    return best
+    rounds = range(_ROUNDS.value + 1)
+    times = [[timeit.timeit(side, number=1) for side in sides] for _ in rounds]
+    return np.min(times[1:], axis=0)
 
 
 if __name__ == "__main__":
