@@ -149,7 +149,7 @@ class IndexServable:
         return tf.where(tf.math.is_finite(images), images, float("nan"))
 
     def _images(self, rows: tf.Tensor, scores: tf.Tensor) -> dict[str, tf.Tensor]:
-        rows = tf.where(rows < 0, len(self.index.ids), rows)
+        rows = tf.where(rows < 0, len(self.index.ids), tf.cast(rows, tf.int32))
         scores = tf.maximum(scores, schema.MISSING_LOG_PROB)
         return {schema.IDS: tf.gather(self._texts["ids"], rows), schema.SCORES: scores}
 
