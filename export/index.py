@@ -53,9 +53,7 @@ class IndexOptions(IndexSettings):
     output: str = field(REQUIRED, "folder of the versions, such as models/mrnn_index")
     data: str | None = field(None, "folder of the records")
     splits: tuple[str, ...] | None = field(None, "splits of the records to index; default all")
-    reference_data: str | None = field(
-        None, "records of the training images for P(s); default the same records"
-    )
+    reference_data: str | None = field(None, "records of training images for P(s); default `data`")
     version: int | None = field(None, "default one more than the newest there", at_least=1)
     append_to: str | None = field(None, "a version of the index to begin with")
     sentences: str | None = field(None, "file of sentences to index, one a line")

@@ -48,15 +48,14 @@ def expected(servable: IndexServable, name: str, inputs: Tensors, found: Tensors
 
 def _ranked(scored: Scored, found: list[Result]) -> tuple[list[Result], np.ndarray]:
     """The best results and their scores, padded; equals are in the order found."""
-    best = sorted(scored, key=lambda result: -result[1])[: len(found)]
-    results, scores = [result for result, _ in best], [score for _, score in best]
+    missing = [((b"",) * len(found[0]), schema.MISSING_LOG_PROB)] * len(found)
+    best = [*sorted(scored, key=lambda result: -result[1]), *missing][: len(found)]
+    results, scores = [result for result, _ in best], np.float32([score for _, score in best])
     for rank, wanted in enumerate(scores):
         equals = [score for result, score in scored if result == found[rank]]
-        if any(same(np.float32(score), np.float32(wanted)) for score in equals):
+        if any(same(np.float32(score), wanted) for score in equals):
             results[rank] = found[rank]
-    more = len(found) - len(best)
-    padded = np.array([*scores, *[schema.MISSING_LOG_PROB] * more], np.float32)
-    return [*results, *[(b"",) * len(found[0])] * more], padded
+    return results, scores
 
 
 def _images(servable: IndexServable, sentence: str, found: list[Result]) -> Scored:
@@ -94,14 +93,12 @@ def _compared(servable: IndexServable, names: Sequence[Result], found: list[Resu
 def _log_probs(servable: IndexServable, words: np.ndarray, images: np.ndarray) -> np.ndarray:
     """log P [P] of sentences [P, T] by images a [P, M], by the layers of the Keras model."""
     model, scores = servable.network.model, np.zeros(len(words))
+    inputs = np.pad(words[:, :-1], [(0, 0), (1, 0)], constant_values=schema.START_ID)
     for first in range(0, len(words), _PAIRS_AT_ONCE):
         block = slice(first, first + _PAIRS_AT_ONCE)
-        own = words[block]
-        starts = np.full((len(own), 1), schema.START_ID)
-        h = model.word_part(np.concatenate([starts, own[:, :-1]], axis=1))
-        log_probs = tf.nn.log_softmax(model.logits_from(h, {"multimodal": images[block]}))
-        chosen = tf.gather(log_probs, own, batch_dims=2).numpy()
-        scores[block] = np.where(own != schema.PAD_ID, chosen, 0.0).sum(axis=1)
+        logits = model.logits_from(model.word_part(inputs[block]), {"multimodal": images[block]})
+        chosen = tf.gather(tf.nn.log_softmax(logits), words[block], batch_dims=2).numpy()
+        scores[block] = np.where(words[block] != schema.PAD_ID, chosen, 0.0).sum(axis=1)
     return scores
 
 

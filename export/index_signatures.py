@@ -13,8 +13,7 @@ import tensorflow as tf
 
 from mrnn_tf import schema
 from mrnn_tf.config import BeamSearch, field
-from mrnn_tf.consensus.neighbours import K as NEIGHBOURS
-from mrnn_tf.consensus.neighbours import Neighbourhood, NeighbourSearch
+from mrnn_tf.consensus.neighbours import K, Neighbourhood, NeighbourSearch
 from mrnn_tf.consensus.ngrams import Corpus
 from mrnn_tf.consensus.reranking import consensus
 from mrnn_tf.consensus.similarity import CiderD
@@ -35,9 +34,7 @@ class IndexSettings(BeamSearch):
         BY_COUNT, "candidates that are scored exactly; 0 chooses by their number", at_least=0
     )
     beam: int = field(10, "captions of an image that are reranked", at_least=1)
-    neighbours: int = field(
-        NEIGHBOURS, "near images whose captions they are compared with", at_least=1
-    )
+    neighbours: int = field(K, "near images whose captions they are compared with", at_least=1)
 
 
 class IndexServable:

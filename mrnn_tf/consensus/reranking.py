@@ -43,18 +43,12 @@ class RerankSettings:
 
     The weights of `combined` were tuned on Flickr8k's validation images: of a run that was trained
     on CIDEr, other hypotheses lower the scores with any weight, and log P raises BLEU-4.
-
-    Attributes:
-        k: how many neighbours count.
-        m: how many of their captions count; the paper's number for the similarity by default.
-        weight: what the other hypotheses count in `combined`, 0 to 1.
-        log_prob: what log P / words^0.7 counts in `combined`.
     """
 
-    k: int = K
-    m: int | None = None
-    weight: float = 0.0
-    log_prob: float = 0.2
+    k: int = K  # how many neighbours count
+    m: int | None = None  # how many of their captions; by default the paper's for the similarity
+    weight: float = 0.0  # what the other hypotheses count in `combined`, 0 to 1
+    log_prob: float = 0.2  # what log P / words^0.7 counts in `combined`
 
     def __post_init__(self):
         if self.k < 1 or (self.m is not None and self.m < 1):
@@ -65,17 +59,11 @@ class RerankSettings:
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """The hypotheses of I images, at most N each, with all that they are compared with.
-
-    Attributes:
-        n_best: the hypotheses.
-        to_captions: of every batch of images, what `to_neighbours` returns.
-        compare_each_other: makes the similarities [I, N, N] of the hypotheses, where needed.
-    """
+    """The hypotheses of I images, at most N each, with all that they are compared with."""
 
     n_best: Mapping[ImageId, NBest]
-    to_captions: list[tuple[tf.Tensor, tf.Tensor, tf.Tensor]]
-    compare_each_other: Callable[[], np.ndarray]
+    to_captions: list[tuple[tf.Tensor, ...]]  # of every batch, what `to_neighbours` returns
+    compare_each_other: Callable[[], np.ndarray]  # makes the similarities [I, N, N], where needed
 
     def scores(self, method: str, settings: RerankSettings) -> dict[ImageId, np.ndarray]:
         """What the hypotheses of every image are worth by a method that is no oracle."""
@@ -113,11 +101,9 @@ class Compared:
 
 
 class Comparison:
-    """Compares the hypotheses of images by the similarity of a method.
+    """Compares the hypotheses of images by the similarity of a method that is no oracle.
 
-    Args:
-        method: str. One of `METHODS` that is no oracle.
-        corpus: the captions of the images among which neighbours are; `mbr` needs none.
+    The corpus has the captions of the images among which neighbours are; `mbr` needs none.
     """
 
     def __init__(self, method: str, corpus: Corpus | None = None):

@@ -74,11 +74,11 @@ class Scorer:
         place = tf.stack([tf.gather(tf.cast(rows, tf.int64), pair), t], axis=1)
         image = tf.gather(columns, pair)
 
-        def score(numbers: tf.Tensor) -> list[tf.Tensor]:
+        def score(numbers: tf.Tensor) -> tf.Tensor:
             a = tf.gather(images, tf.gather(image, numbers))
-            return [self._log_probs(sentences, tf.gather(place, numbers), a)]
+            return self._log_probs(sentences, tf.gather(place, numbers), a)
 
-        [log_probs] = softmax.in_blocks(score, tf.shape(pair)[0], [tf.TensorSpec([None])])
+        log_probs = softmax.in_blocks(score, tf.shape(pair)[0])
         # Every sentence has a word, the end token: no pair is left out.
         return tf.cast(tf.math.segment_sum(tf.cast(log_probs, tf.float64), pair), tf.float32)
 
@@ -93,10 +93,10 @@ class Scorer:
         """
         bounds = expansions.bounds(expansion, images)
         bounds = tf.debugging.check_numerics(bounds, "an upper bound of log P(s|I)")
-        pairs = tf.where(bounds >= thresholds - ROUNDING)
+        can_reach = bounds >= thresholds - ROUNDING
+        pairs = tf.where(can_reach | tf.math.is_nan(thresholds))  # NaN is refused with the pairs
         rows, columns = tf.unstack(tf.cast(pairs, tf.int32), axis=1)
-        with tf.control_dependencies([_assert_no_nan(thresholds)]):
-            least = tf.gather_nd(thresholds, pairs)
+        least = tf.gather_nd(thresholds, pairs)
         scores, used = self.pairs_at_least(expansion, rows, images, columns, least)
         missing = tf.fill(tf.shape(thresholds), -np.inf)
         return tf.tensor_scatter_nd_update(missing, pairs, scores), used
@@ -119,10 +119,13 @@ class Scorer:
             least = tf.gather(thresholds, numbers)
             return self._word_by_word(expansion, order, tf.gather(rows, numbers), a, least)
 
-        with tf.control_dependencies([_assert_no_nan(thresholds)]):
-            specs = tf.TensorSpec([None]), tf.TensorSpec([None], tf.int32)
-            # Most pairs are dropped early: more of them fill the blocks of softmax rows.
-            scores, used = softmax.in_blocks(score, tf.shape(rows)[0], specs, 4 * softmax.ROWS)
+        # A comparison with NaN would drop a pair silently.
+        is_number = tf.logical_not(tf.reduce_any(tf.math.is_nan(thresholds)))
+        tf.debugging.Assert(is_number, ["A threshold of log P(s|I) is NaN."])
+        # Most pairs are dropped early: more of them fill the blocks of softmax rows.
+        scores, used = softmax.in_blocks(
+            score, tf.shape(rows)[0], (softmax.FLOATS, _INTS), 4 * softmax.ROWS
+        )
         return scores, tf.reduce_sum(used)
 
     def matrix(self, sentences: EncodedSentences, images: np.ndarray) -> np.ndarray:
@@ -149,11 +152,11 @@ class Scorer:
             t = tf.gather(order[:, rank], row)
             place = tf.stack([row, t], axis=1)
 
-            def score(numbers: tf.Tensor) -> list[tf.Tensor]:
+            def score(numbers: tf.Tensor) -> tf.Tensor:
                 a = tf.gather(images, tf.gather(alive, numbers))
-                return [self._log_probs(expansion, tf.gather(place, numbers), a)]
+                return self._log_probs(expansion, tf.gather(place, numbers), a)
 
-            [exact] = softmax.in_blocks(score, tf.shape(alive)[0], [tf.TensorSpec([None])])
+            exact = softmax.in_blocks(score, tf.shape(alive)[0])
             change = exact - tf.gather_nd(bounds, tf.stack([alive, t], axis=1))
             at = alive[:, tf.newaxis]
             highest = tf.tensor_scatter_nd_add(highest, at, tf.cast(change, tf.float64))
@@ -173,9 +176,3 @@ class Scorer:
         """log P [R] of the words at `place` [R, 2] by images a [R, M]."""
         h, words = tf.gather_nd(sentences.h, place), tf.gather_nd(sentences.words, place)
         return self.readout.log_probs(h, images, words)
-
-
-def _assert_no_nan(thresholds: tf.Tensor) -> tf.Operation:
-    """Thresholds may be infinite, but a comparison with NaN would drop every pair silently."""
-    message = ["A threshold of log P(s|I) is NaN."]
-    return tf.debugging.Assert(tf.logical_not(tf.reduce_any(tf.math.is_nan(thresholds))), message)

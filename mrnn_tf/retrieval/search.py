@@ -204,12 +204,12 @@ def _answer(
     """The hits of the queries that ask [Q] for something, `at_once` of them together."""
     asked = tf.where(asks)
 
-    def search_block(numbers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def search_block(numbers: tf.Tensor) -> Hits:
         hits = search(tf.gather(asked[:, 0], numbers))
-        return hits.rows, hits.scores, hits.softmax_rows[tf.newaxis]
+        return hits._replace(softmax_rows=hits.softmax_rows[tf.newaxis])
 
     rows, scores = tf.TensorSpec([None, k], tf.int32), tf.TensorSpec([None, k])
-    specs = rows, scores, tf.TensorSpec([None], tf.int32)
+    specs = Hits(rows, scores, tf.TensorSpec([None], tf.int32))
     *hits, used = in_blocks(search_block, tf.shape(asked)[0], specs, at_once)
     hits = [
         tf.tensor_scatter_nd_update(missing, asked, values)
