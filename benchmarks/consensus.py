@@ -65,9 +65,7 @@ def main(_) -> None:
             f"ratio {theirs / mine:.0f} (at least 100), scores differ by {same:.0e}"
         )
     cider = CiderD(corpus)
-    served = tf.function(
-        lambda texts, images, weights: consensus(cider, texts, Near(images, weights))
-    )
+    served = tf.function(lambda texts, *near: consensus(cider, texts, Near(*near)))
     asked = [
         (tf.constant([n_best[i].captions]), near.images[i : i + 1], near.weights[i : i + 1])
         for i in range(IMAGES)
@@ -135,9 +133,8 @@ def synthetic(captions: int) -> list[list[str]]:
 
 def best_times(*sides: Callable) -> np.ndarray:
     """The seconds of each side in its best round, after one round that does not count."""
-    rounds = range(_ROUNDS.value + 1)
-    times = [[timeit.timeit(side, number=1) for side in sides] for _ in rounds]
-    return np.min(times[1:], axis=0)
+    rounds = [[timeit.timeit(side, number=1) for side in sides] for _ in range(_ROUNDS.value + 1)]
+    return np.min(rounds[1:], axis=0)
 
 
 if __name__ == "__main__":

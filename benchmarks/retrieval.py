@@ -53,7 +53,11 @@ def main(_) -> None:
     for count in map(int, _COUNTS.value):
         images = _resampled(scorer, split.features, count)
         _search(_servable(run, images, sample, []), baseline, chosen)
-    _search_sentences(_servable(run, scorer.project(split.features), sample, texts))
+    images = scorer.project(split.features)
+    search = _servable(run, images, sample, texts).searcher.search_sentences
+    asked = images[: _RECALL_QUERIES.value]
+    print(f"{len(texts):,} sentences, {len(asked)} images")
+    _recall(lambda shortlist: search(asked, _K, shortlist), len(texts))
 
 
 def _servable(run: Run, images: np.ndarray, sample: np.ndarray, texts: list[str]) -> IndexServable:
@@ -123,14 +127,6 @@ def _search(servable: IndexServable, baseline: Scorer, texts: list[str]) -> None
     )
     many = _words(servable, texts[: _RECALL_QUERIES.value])
     _recall(lambda shortlist: searcher.search_images(many, _K, shortlist), len(images))
-
-
-def _search_sentences(servable: IndexServable) -> None:
-    """The recall of the best sentences of images."""
-    images, count = servable.index.images[: _RECALL_QUERIES.value], len(servable.index.captions)
-    print(f"{count:,} sentences, {len(images)} images")
-    search = servable.searcher.search_sentences
-    _recall(lambda shortlist: search(images, _K, shortlist), count)
 
 
 def _recall(search: Callable[[int | None], Hits], items: int) -> None:

@@ -61,7 +61,7 @@ class IndexOptions(IndexSettings):
     sample: int | None = field(None, f"training images for P(s); default {SAMPLE_SIZE}", at_least=1)
     seed: int | None = field(None, "seed of their choice; default 0", at_least=0)
     show: str | None = field(
-        None, "a sentence: print the images that it finds, and the sentences that the first finds"
+        None, "a sentence: print what it finds, and what the first image finds"
     )
     beam_flags: tuple[str, ...] = ()
 
@@ -72,10 +72,9 @@ class IndexOptions(IndexSettings):
                 raise UserError(
                     f"`{name}` was fixed when `append_to` {self.append_to} was made: leave it out."
                 )
-        if self.delete and not self.append_to:
-            raise UserError("`delete` goes with `append_to`, which was not given.")
-        if self.splits is not None and not self.data:
-            raise UserError("`splits` goes with `data`, which was not given.")
+        for name, needed in (("delete", "append_to"), ("splits", "data")):
+            if getattr(self, name) is not None and not getattr(self, needed):
+                raise UserError(f"`{name}` goes with `{needed}`, which was not given.")
         if not (self.data or self.sentences or self.delete):
             raise UserError("`data` is required (--help shows an example).")
         if not (self.data or self.reference_data or self.append_to):
@@ -92,11 +91,8 @@ def build_index(options: IndexOptions) -> str:
     run = Run.from_saved_model(options.model)
     check_searchable(run.network.model)
     old = _load_old(options, run) if options.append_to else None
-    reader = reference = None
-    if options.data:
-        reader = index_parts.open_dataset(run, options.model, options.data)
-    if not old:
-        reference = _reference(options, run, reader)
+    reader = index_parts.open_dataset(run, options.model, options.data) if options.data else None
+    reference = None if old else _reference(options, run, reader)
 
     # The parts of what is new.
     key = _fingerprint(options, run, old, reference, reader)
@@ -119,7 +115,7 @@ def build_index(options: IndexOptions) -> str:
             total=len(parts),
             unit="parts",
         )
-    entries, skipped = index_parts.collect(parts, reader and reader.info)
+    entries, skipped = index_parts.collect(parts, reader)
     if skipped:
         told = "%d images have no features and are left out, the first is %s."
         logging.warning(told, len(skipped), _text(skipped[0]))

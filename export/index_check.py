@@ -5,8 +5,6 @@ all by these scores; else the scores and the order of those found are checked. I
 alike have equal scores, and whichever comes first is right.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import tensorflow as tf
 
@@ -39,11 +37,9 @@ def expected(servable: IndexServable, name: str, inputs: Tensors, found: Tensors
     for row, query in enumerate(queries):
         results = list(zip(*(found[text][row].tolist() for text in texts), strict=True))
         rows.append(_ranked(compute(servable, query, results), results))
-    columns = {
-        text: np.array([[result[at] for result in best] for best, _ in rows], object)
-        for at, text in enumerate(texts)
-    }
-    return {**columns, score: np.stack([scores for _, scores in rows])}
+    best, scores = zip(*rows, strict=True)
+    columns = np.moveaxis(np.array(best, object), -1, 0)  # [texts, queries, K]
+    return {**dict(zip(texts, columns, strict=True)), score: np.stack(scores)}
 
 
 def _ranked(scored: Scored, found: list[Result]) -> tuple[list[Result], np.ndarray]:
@@ -81,7 +77,7 @@ def _sentences(servable: IndexServable, features: np.ndarray, found: list[Result
     return [(names[row], score) for row, score in zip(rows, scores, strict=True)]
 
 
-def _compared(servable: IndexServable, names: Sequence[Result], found: list[Result]) -> list[int]:
+def _compared(servable: IndexServable, names: list[Result], found: list[Result]) -> list[int]:
     """The rows to score again: all where the shortlist holds all, else those found."""
     settings = servable.settings
     if listed(len(names), settings.k, settings.shortlist) == len(names):

@@ -74,10 +74,7 @@ def plan(
 
 
 def sample(scorer: Scorer, reader: FeatureReader, size: int, seed: int, work: str) -> np.ndarray:
-    """The projections [n, M] of sampled training images, taken once and kept in `work`.
-
-    Undecodable images are left out.
-    """
+    """The projections [n, M] of sampled training images that were decoded, kept in `work`."""
     path = tf.io.gfile.join(work, "sample.npy")
     if not tf.io.gfile.exists(path):
         rows = sample_rows(reader.info.splits[schema.TRAIN].images, size, seed)
@@ -136,9 +133,7 @@ class MakePart(beam.DoFn):
         return {**entries.arrays(), **skipped, "read": read}
 
 
-def collect(
-    parts: Sequence[Part], info: records.DatasetInfo | None
-) -> tuple[list[Entries], list[bytes]]:
+def collect(parts: list[Part], reader: FeatureReader | None) -> tuple[list[Entries], list[bytes]]:
     """The entries of every part, and the ids of the images that have no features.
 
     Refuses to go on where a part is missing or a split is not complete.
@@ -161,7 +156,7 @@ def collect(
         entries.append(Entries.from_arrays(arrays))
     counts.pop(None, None)  # that of sentences
     for split, (images, captions) in counts.items():
-        wanted = info.splits[split]
+        wanted = reader.info.splits[split]
         if (images, captions) != (wanted.images, wanted.captions):
             raise UserError(
                 f"The parts of the split {split!r} hold {images} images and {captions} captions, "

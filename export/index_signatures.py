@@ -30,9 +30,7 @@ class IndexSettings(BeamSearch):
     """What an index fixes: K results of a search, and N captions, reranked by neighbours."""
 
     k: int = field(10, "results of a search", at_least=1)
-    shortlist: int = field(
-        BY_COUNT, "candidates that are scored exactly; 0 chooses by their number", at_least=0
-    )
+    shortlist: int = field(BY_COUNT, "candidates scored exactly; 0: by their number", at_least=0)
     beam: int = field(10, "captions of an image that are reranked", at_least=1)
     neighbours: int = field(K, "near images whose captions they are compared with", at_least=1)
 
@@ -136,8 +134,11 @@ class IndexServable:
         root.weights = [variable.value for variable in self.network.model.variables]
         root.mean_features, root.vocabulary = self.network.mean_features, self.vocabulary
         root.arrays = {**self.searcher.arrays, **self._texts}
-        root.similar, root.cider = self._similar, self._cider
-        root.neighbourhood = self.neighbourhood
+        root.similar, root.cider, root.neighbourhood = (
+            self._similar,
+            self._cider,
+            self.neighbourhood,
+        )
         return root
 
     def _project(self, features: tf.Tensor) -> tf.Tensor:

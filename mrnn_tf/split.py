@@ -81,21 +81,16 @@ class Split:
 
     @classmethod
     def read(cls, run: Run, data: str, name: str, limit: int = 0) -> "Split":
-        """Reads a split of a dataset, or its first `limit` images.
-
-        A fine-tuned encoder computes the features, once. Refuses features of another encoder, and
-        by name an image whose features are not finite.
-        """
+        """Reads a split of a dataset, or its first `limit` images, as `FeatureReader` does."""
         source, reader = run.source(data, name), FeatureReader(run, data)
-        paths, total = reader.shards(name), reader.info.splits[name].images
+        total = reader.info.splits[name].images
         count = min(limit, total) if limit else total
-        ids, captions = [], []
-        features = [np.zeros((0, run.config.feature_size), np.float32)]
-        batches = reader.batches(paths, np.arange(count) if limit else None)
-        blocks = -(-count // _BATCH_SIZE)
-        for some, values, texts in tqdm(batches, name, blocks, unit=" batches", disable=None):
-            ids += [image_id.decode(errors="replace") for image_id in some]
-            features.append(values)
+        ids, captions, features = [], [], [np.zeros((0, run.config.feature_size), np.float32)]
+        batches = reader.batches(reader.shards(name), np.arange(count) if limit else None)
+        bar = tqdm(batches, name, -(-count // _BATCH_SIZE), unit=" batches", disable=None)
+        for batch_ids, batch_features, texts in bar:
+            ids += [image_id.decode(errors="replace") for image_id in batch_ids]
+            features.append(batch_features)
             captions += [tuple(t.decode(errors="replace") for t in own) for own in texts]
         return cls(source, tuple(ids), np.concatenate(features), tuple(captions))
 

@@ -73,9 +73,7 @@ class Corpus:
         return len(self.images) - 1
 
 
-def _trie(
-    ids: np.ndarray, splits: np.ndarray, words: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _trie(ids: np.ndarray, splits: np.ndarray, words: int) -> tuple[np.ndarray, ...]:
     """Keys of n-grams; where in the text each occurs, and as which node; orders of the nodes."""
     ends = np.repeat(splits[1:], np.diff(splits))
     keys, places, nodes = [np.zeros(0, np.int64)], [np.arange(len(ids))], [ids]

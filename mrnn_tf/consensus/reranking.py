@@ -150,7 +150,7 @@ def to_neighbours(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Similarities [B, N, C] to the captions of neighbours, whose they are, and their weights."""
     values, neighbour = similarity.to_captions(hypotheses, near.images)
-    padded = tf.pad(near.weights, [[0, 0], [1, 0]])
+    padded = tf.pad(tf.cast(near.weights, tf.float64), [[0, 0], [1, 0]])
     return values, neighbour, tf.gather(padded, neighbour + 1, batch_dims=1)
 
 
@@ -163,7 +163,6 @@ def consensus(
     """
     if m < 1:
         raise UserError(f"`m` must be 1 at least, not {m}.")
-    near = Near(near.images, tf.cast(near.weights, tf.float64))
     values, _, weights = to_neighbours(similarity, text.tokenized(captions), near)
     return tf.ensure_shape(tf.cast(mean_of_highest(values, weights, m), tf.float32), captions.shape)
 
@@ -178,9 +177,8 @@ def mean_of_highest(similarities: tf.Tensor, weights: tf.Tensor, m: int) -> tf.T
     m = tf.minimum(m, tf.shape(weights)[1])
     highest, _ = tf.math.top_k(similarities * weights[:, tf.newaxis], m, sorted=False)
     most, _ = tf.math.top_k(weights, m, sorted=False)
-    return tf.math.divide_no_nan(
-        tf.reduce_sum(highest, axis=2), tf.reduce_sum(most, axis=1, keepdims=True)
-    )
+    total = tf.reduce_sum(most, axis=1, keepdims=True)
+    return tf.math.divide_no_nan(tf.reduce_sum(highest, axis=2), total)
 
 
 def order(scores: np.ndarray) -> list[int]:
@@ -190,9 +188,6 @@ def order(scores: np.ndarray) -> list[int]:
 
 def _log_prob_a_word(hypotheses: NBest) -> np.ndarray:
     if hypotheses.log_probs is None:
-        raise UserError(
-            "The n-best lists have no `log_probs`, which the method combined counts: add them, or "
-            "let them count nothing (`log_prob` 0)."
-        )
+        raise UserError("The n-best lists have no `log_probs`: add them, or set `log_prob` to 0.")
     lengths = [len(caption.split()) + 1 for caption in hypotheses.captions]  # with the end token
     return np.array(hypotheses.log_probs) / np.array(lengths) ** BeamSearch.length_power

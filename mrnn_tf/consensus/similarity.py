@@ -56,13 +56,10 @@ class NGramSimilarity(tf.Module, abc.ABC):
     def __init__(self, corpus: Corpus):
         super().__init__()
         self._words = len(corpus.words)
-        self._word_ids = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(
-                tf.constant(["", *corpus.words]),  # a table must not be empty
-                tf.range(_UNKNOWN, self._words, dtype=tf.int64),
-            ),
-            default_value=_UNKNOWN,
-        )
+        words = tf.constant(["", *corpus.words])  # a table must not be empty
+        numbers = tf.range(_UNKNOWN, self._words, dtype=tf.int64)
+        content = tf.lookup.KeyValueTensorInitializer(words, numbers)
+        self._word_ids = tf.lookup.StaticHashTable(content, default_value=_UNKNOWN)
         # Read by `value()`: a gather from a variable makes every other read of it a copy.
         self._arrays = {
             name: tf.Variable(getattr(corpus, name), trainable=False, name=name)

@@ -47,7 +47,7 @@ def expand(readout: Readout, sentences: EncodedSentences, mean: tf.Tensor) -> Ex
         directions = tf.transpose(tf.gather(readout.kernel, own, axis=1)) - expected
         return directions, tf.gather(log_probs, own, batch_dims=1)
 
-    specs = tf.TensorSpec([None, readout.size]), FLOATS
+    specs = tf.TensorSpec([None, readout.kernel.shape[0]]), FLOATS
     directions, log_probs = in_blocks(at_mean, tf.shape(places)[0], specs)
     directions = tf.scatter_nd(places, directions, tf.shape(h, tf.int64))
     log_probs = tf.scatter_nd(places, log_probs, tf.shape(words, tf.int64))

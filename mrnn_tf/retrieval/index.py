@@ -12,7 +12,7 @@ import dataclasses
 import io
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, compress
+from itertools import chain, compress, pairwise
 from typing import Any
 
 import numpy as np
@@ -46,10 +46,8 @@ class Texts(Sequence[bytes]):
         return self.content[begin : self.ends[row]].tobytes()
 
     def __iter__(self) -> Iterator[bytes]:
-        content, begin = self.content.tobytes(), 0
-        for end in self.ends.tolist():
-            yield content[begin:end]
-            begin = end
+        content = self.content.tobytes()
+        return (content[begin:end] for begin, end in pairwise([0, *self.ends.tolist()]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,15 +174,14 @@ class Index(Entries):
                 f"this model's is {model[:12]}."
             )
         arrays = {}
-        for field in dataclasses.fields(cls):
-            if not field.metadata:
-                continue
+        for field in dataclasses.fields(cls)[:-1]:  # the last is the header
             name, dtype = field.name, field.metadata["dtype"]
             shape = tuple(getattr(header, axis) for axis in field.metadata["axes"])
             if field.type is Texts:
                 ends = _load_array(folder, f"{name}.ends", dtype, shape)
                 arrays[f"{name}.ends"] = ends
-                name, dtype, shape = f"{name}.content", np.dtype(np.uint8), (max(ends, default=0),)
+                name, dtype = f"{name}.content", np.dtype(np.uint8)
+                shape = (int(ends[-1]) if len(ends) else 0,)
             arrays[name] = _load_array(folder, name, dtype, shape)
         return cls.from_arrays(arrays, header=header)
 

@@ -21,11 +21,6 @@ class Readout(NamedTuple):
     kernel: tf.Variable  # [M, V]
     bias: tf.Variable  # [V]
 
-    @property
-    def size(self) -> int:
-        """M."""
-        return self.kernel.shape[0]
-
     def logits(self, m: tf.Tensor) -> tf.Tensor:
         """The logits [R, V] of m [R, M]."""
         return tf.nn.bias_add(tf.matmul(m, self.kernel), self.bias)
