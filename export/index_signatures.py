@@ -112,8 +112,8 @@ class IndexServable:
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """The functions that the SavedModel of an index offers, by name."""
-        size = self.network.model.feature_size
-        features = tf.TensorSpec([None, size], tf.float32, schema.FEATURES)
+        shape = [None, self.network.model.feature_size]
+        features = tf.TensorSpec(shape, tf.float32, schema.FEATURES)
         sentences = tf.TensorSpec([None], tf.string, schema.SENTENCES)
         methods = {
             schema.SEARCH_IMAGES: (self.search_images, sentences),
@@ -134,11 +134,8 @@ class IndexServable:
         root.weights = [variable.value for variable in self.network.model.variables]
         root.mean_features, root.vocabulary = self.network.mean_features, self.vocabulary
         root.arrays = {**self.searcher.arrays, **self._texts}
-        root.similar, root.cider, root.neighbourhood = (
-            self._similar,
-            self._cider,
-            self.neighbourhood,
-        )
+        root.similar, root.cider = self._similar, self._cider
+        root.neighbourhood = self.neighbourhood
         return root
 
     def _project(self, features: tf.Tensor) -> tf.Tensor:
