@@ -24,7 +24,7 @@ from absl import app, flags
 from export.index_signatures import IndexServable, IndexSettings
 from mrnn_tf import schema
 from mrnn_tf.retrieval import marginal, softmax
-from mrnn_tf.retrieval.index import NO_IMAGE, Entries, Header, Index, Texts
+from mrnn_tf.retrieval.index import NO_IMAGE, Index, Texts
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.search import Hits, SentenceTable, shortlist_size
 from mrnn_tf.retrieval.sentences import pad
@@ -53,28 +53,25 @@ def main(_) -> None:
     for count in map(int, _COUNTS.value):
         images = _resampled(scorer, split.features, count)
         _search(_servable(run, images, sample, []), baseline, chosen)
-    _search_sentences(_servable(run, scorer.project(split.features), sample, texts))
+    images = scorer.project(split.features)
+    search = _servable(run, images, sample, texts).searcher.search_sentences
+    asked = images[: _RECALL_QUERIES.value]
+    print(f"{len(texts):,} sentences, {len(asked)} images")
+    _recall(lambda shortlist: search(asked, _K, shortlist), len(texts))
 
 
 def _servable(run: Run, images: np.ndarray, sample: np.ndarray, texts: list[str]) -> IndexServable:
     """An index as it is served, of images and of sentences that belong to none."""
-    table = SentenceTable.of(Scorer(run.network.model), _words(run, texts), sample)
-    size = images.shape[1]
-    header = Header(
-        run.fingerprint, "", "", 0, schema.TRAIN, marginal.LIKELIEST, len(images), len(texts),
-        table.words.shape[1], size, len(sample), "",
-    )  # fmt: skip
-    entries = Entries(
-        ids=Texts.of([b"%d" % row for row in range(len(images))]),
-        images=images,
-        captions=Texts.of([text.encode() for text in texts]),
-        words=table.words,
-        vectors=table.vectors,
-        mean_log_probs=table.at_mean,
-        log_marginals=table.marginals,
+    index = Index(
+        Texts.of([b"%d" % row for row in range(len(images))]),
+        images,
+        Texts.of([text.encode() for text in texts]),
+        *SentenceTable.of(Scorer(run.network.model), _words(run, texts), sample),
         owners=np.full(len(texts), NO_IMAGE, np.int32),
+        mean=sample.mean(axis=0),
+        sample=sample,
+        header=None,  # it is not saved
     )
-    index = Index(**vars(entries), mean=sample.mean(axis=0), sample=sample, header=header)
     return IndexServable(run, index, IndexSettings(k=_K))
 
 
@@ -136,14 +133,6 @@ def _search(servable: IndexServable, baseline: Scorer, texts: list[str]) -> None
     _recall(lambda shortlist: searcher.search_images(many, _K, shortlist), len(images))
 
 
-def _search_sentences(servable: IndexServable) -> None:
-    """The recall of the best sentences of images."""
-    images, count = servable.index.images[: _RECALL_QUERIES.value], len(servable.index.captions)
-    print(f"{count:,} sentences, {len(images)} images")
-    search = servable.searcher.search_sentences
-    _recall(lambda shortlist: search(images, _K, shortlist), count)
-
-
 def _recall(search: Callable[[int | None], Hits], items: int) -> None:
     """How many of the exact ten shortlists of several lengths hold."""
     best = search(None).rows.numpy()
@@ -159,15 +148,13 @@ def _words(run: Run | IndexServable, texts: list[str]) -> np.ndarray:
 
 def _resampled(scorer: Scorer, features: np.ndarray, count: int) -> np.ndarray:
     """The images themselves and mixtures of two of them, projected."""
-    rng = np.random.default_rng(0)
-    more = max(0, count - len(features))
+    rng, more = np.random.default_rng(0), max(0, count - len(features))
     pairs = rng.integers(0, len(features), (more, 2))
-    share = rng.uniform(0.2, 0.8, (more, 1)).astype(np.float32)
+    shares = rng.uniform(0.2, 0.8, (more, 1)).astype(np.float32)
     parts = [scorer.project(features[:count])]
-    for first in range(0, more, 4096):
-        at = slice(first, first + 4096)
-        mixed = share[at] * features[pairs[at, 0]] + (1 - share[at]) * features[pairs[at, 1]]
-        parts.append(scorer.project(mixed))
+    for at in np.array_split(np.arange(more), range(4096, more, 4096)):
+        one, other = features[pairs[at].T]
+        parts.append(scorer.project(shares[at] * one + (1 - shares[at]) * other))
     return np.concatenate(parts)
 
 

@@ -16,9 +16,9 @@ Any Apache Beam flag passes through, e.g. --direct_running_mode=multi_processing
 --direct_num_workers=2. A stopped job is finished by the same command.
 """
 
+import collections
 import dataclasses
 import hashlib
-import itertools
 import json
 import os
 
@@ -27,8 +27,8 @@ import tensorflow as tf
 from absl import logging
 
 import mrnn_tf
-from export import index_check, index_parts, index_show, saved_model
-from export.index_parts import PART_ENDING, MadePart, MakePart
+from export import index_check, index_parts, saved_model
+from export.index_parts import PART_ENDING, MakePart
 from export.index_signatures import IndexServable, IndexSettings
 from mrnn_tf import batch, program, schema
 from mrnn_tf.config import REQUIRED, field
@@ -36,11 +36,13 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.index import Entries, Header, Index
 from mrnn_tf.retrieval.marginal import LIKELIEST, SAMPLE_SIZE
 from mrnn_tf.retrieval.scoring import Scorer
-from mrnn_tf.retrieval.sentences import check_searchable
+from mrnn_tf.retrieval.search import Hits
+from mrnn_tf.retrieval.sentences import check_searchable, pad
 from mrnn_tf.run import Run
 from mrnn_tf.split import FeatureReader
 
 INDEX_FOLDER = "index"  # in assets.extra
+_SHOWN = 3  # results of a search for people
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -51,9 +53,7 @@ class IndexOptions(IndexSettings):
     output: str = field(REQUIRED, "folder of the versions, such as models/mrnn_index")
     data: str | None = field(None, "folder of the records")
     splits: tuple[str, ...] | None = field(None, "splits of the records to index; default all")
-    reference_data: str | None = field(
-        None, "records of the training images for P(s); default the same records"
-    )
+    reference_data: str | None = field(None, "records of training images for P(s); default `data`")
     version: int | None = field(None, "default one more than the newest there", at_least=1)
     append_to: str | None = field(None, "a version of the index to begin with")
     sentences: str | None = field(None, "file of sentences to index, one a line")
@@ -61,7 +61,7 @@ class IndexOptions(IndexSettings):
     sample: int | None = field(None, f"training images for P(s); default {SAMPLE_SIZE}", at_least=1)
     seed: int | None = field(None, "seed of their choice; default 0", at_least=0)
     show: str | None = field(
-        None, "a sentence: print the images that it finds, and the sentences that the first finds"
+        None, "a sentence: print what it finds, and what the first image finds"
     )
     beam_flags: tuple[str, ...] = ()
 
@@ -72,19 +72,13 @@ class IndexOptions(IndexSettings):
                 raise UserError(
                     f"`{name}` was fixed when `append_to` {self.append_to} was made: leave it out."
                 )
-        if self.delete and not self.append_to:
-            raise UserError("`delete` goes with `append_to`, which was not given.")
-        if self.splits is not None and not self.data:
-            raise UserError("`splits` goes with `data`, which was not given.")
+        for name, needed in (("delete", "append_to"), ("splits", "data")):
+            if getattr(self, name) is not None and not getattr(self, needed):
+                raise UserError(f"`{name}` goes with `{needed}`, which was not given.")
         if not (self.data or self.sentences or self.delete):
             raise UserError("`data` is required (--help shows an example).")
         if not (self.data or self.reference_data or self.append_to):
             raise UserError("`sentences` alone needs `reference_data`, for P(s).")
-
-    @property
-    def deleted(self) -> set[bytes]:
-        """The ids to leave out."""
-        return set(index_parts.read_lines(self.delete)) if self.delete else set()
 
 
 def build_index(options: IndexOptions) -> str:
@@ -96,22 +90,19 @@ def build_index(options: IndexOptions) -> str:
     # What there is.
     run = Run.from_saved_model(options.model)
     check_searchable(run.network.model)
-    old = _load_old(options, run)
-    reader = reference = None
-    if options.data:
-        reader = index_parts.open_dataset(run, options.model, options.data)
-    if not old:
-        reference = _reference(options, run, reader)
+    old = _load_old(options, run) if options.append_to else None
+    reader = index_parts.open_dataset(run, options.model, options.data) if options.data else None
+    reference = None if old else _reference(options, run, reader)
 
     # The parts of what is new.
-    key = _fingerprint(options, run, old, reader, reference)
+    key = _fingerprint(options, run, old, reference, reader)
     work = tf.io.gfile.join(options.output, f".work-{key}")
     parts = index_parts.plan(reader, options.splits, options.sentences, work)
     if tf.io.gfile.exists(work):
         logging.info("Finishing what %s holds in part.", work)
     tf.io.gfile.makedirs(work)
     if old:
-        sample = np.asarray(old.sample)
+        sample, seed = np.asarray(old.sample), old.header.seed
     else:
         size, seed = options.sample or SAMPLE_SIZE, options.seed or 0
         sample = index_parts.sample(Scorer(run.network.model), reference, size, seed, work)
@@ -124,16 +115,13 @@ def build_index(options: IndexOptions) -> str:
             total=len(parts),
             unit="parts",
         )
-    made = index_parts.collect(parts, reader and reader.info)
-    if skipped := [image_id for part in made for image_id in part.skipped]:
-        logging.warning(
-            "%d images have no features and are left out, the first is %s.",
-            len(skipped),
-            _text(skipped[0]),
-        )
+    entries, skipped = index_parts.collect(parts, reader)
+    if skipped:
+        told = "%d images have no features and are left out, the first is %s."
+        logging.warning(told, len(skipped), _text(skipped[0]))
 
     # The index, and the servable around it.
-    index = _assemble(options, run, old, made, sample)
+    index = _assemble(run, [old, *entries] if old else entries, sample, seed)
     servable = IndexServable(run, index, options)
     settings = {f.name: getattr(options, f.name) for f in dataclasses.fields(IndexSettings)}
     saved_model.write(
@@ -147,24 +135,23 @@ def build_index(options: IndexOptions) -> str:
     tf.io.gfile.rmtree(work)
     print(f"indexed {len(index.ids):,} images and {len(index.captions):,} sentences: {directory}")
     if options.show:
-        index_show.show(servable, options.show)
+        _show(servable, options.show)
     base = os.path.dirname(options.output.rstrip("/")) or "."
     print(f"next: python -m serving.local --model_base_path {base}")
     return directory
 
 
-def _load_old(options: IndexOptions, run: Run) -> Index | None:
-    """The index to begin with, which must hold what is to be left out."""
-    if not options.append_to:
-        return None
+def _load_old(options: IndexOptions, run: Run) -> Index:
+    """The index to begin with, without what is to be left out."""
     folder = tf.io.gfile.join(options.append_to, "assets.extra", INDEX_FOLDER)
     old = Index.load(folder, run.fingerprint)
-    if unknown := options.deleted - set(old.ids):
+    gone = set(index_parts.read_lines(options.delete)) if options.delete else set()
+    if unknown := gone - set(old.ids):
         raise UserError(
             f"`delete` {options.delete} names {_text(min(unknown))}, which {options.append_to} "
             "does not hold."
         )
-    return old
+    return dataclasses.replace(old, **vars(old.without(gone)))
 
 
 def _reference(options: IndexOptions, run: Run, reader: FeatureReader | None) -> FeatureReader:
@@ -180,15 +167,11 @@ def _reference(options: IndexOptions, run: Run, reader: FeatureReader | None) ->
 
 
 def _fingerprint(
-    options: IndexOptions,
-    run: Run,
-    old: Index | None,
-    reader: FeatureReader | None,
-    reference: FeatureReader | None,
+    options: IndexOptions, run: Run, old: Index | None, *readers: FeatureReader | None
 ) -> str:
     """What tells the parts of this command from those of another one."""
     facts = [mrnn_tf.__version__, run.fingerprint, options.sample, options.seed, options.data]
-    facts += [images.info.fingerprint for images in (reference, reader) if images]
+    facts += [reader.info.fingerprint for reader in readers if reader]
     digest = hashlib.sha256(json.dumps(facts).encode())
     if old:
         digest.update(np.ascontiguousarray(old.sample))
@@ -197,25 +180,21 @@ def _fingerprint(
     return digest.hexdigest()[:16]
 
 
-def _assemble(
-    options: IndexOptions, run: Run, old: Index | None, made: list[MadePart], sample: np.ndarray
-) -> Index:
-    """The old entries that stay and the new ones."""
-    kept = [old.without(options.deleted)] if old else []
-    entries = Entries.join([*kept, *(part.entries for part in made)])
+def _assemble(run: Run, parts: list[Entries], sample: np.ndarray, seed: int) -> Index:
+    entries = Entries.join(parts)
     if not len(entries.ids) and not len(entries.captions):
         raise UserError("There is nothing to index: no image and no sentence.")
-    for one, other in itertools.pairwise(sorted(entries.ids)):
-        if one == other:
-            raise UserError(
-                f"The image {_text(one)} would be there twice: leave one out with `delete` or "
-                "`splits`."
-            )
+    [(image_id, count)] = collections.Counter(entries.ids).most_common(1) or [(b"", 0)]
+    if count > 1:
+        raise UserError(
+            f"The image {_text(image_id)} would be there twice: leave one out with `delete` or "
+            "`splits`."
+        )
     header = Header(
         model=run.fingerprint,
         vocabulary=hashlib.sha256("\n".join(run.vocabulary.words).encode()).hexdigest(),
         encoder=run.config.encoder["identity"],
-        seed=old.header.seed if old else options.seed or 0,
+        seed=seed,
         split=schema.TRAIN,
         likeliest=LIKELIEST,
         images=len(entries.ids),
@@ -226,6 +205,33 @@ def _assemble(
         tool_version=mrnn_tf.__version__,
     )
     return Index(**vars(entries), mean=sample.mean(axis=0), sample=sample, header=header)
+
+
+def _show(servable: IndexServable, sentence: str) -> None:
+    """Prints the images that a sentence finds, and the sentences that the first of them finds."""
+    index, searcher = servable.index, servable.searcher
+    print(f"\nimages for {sentence!r}:")
+    words = pad(servable.vocabulary.ids([sentence]).to_list())
+    images = _results(searcher.search_images(words, _SHOWN))
+    for row, score in images:
+        own = np.flatnonzero(index.owners == row)
+        caption = index.captions[own[0]] if len(own) else b""
+        print(f"{score:9.3f}  {_text(index.ids[row])}  {_text(caption)}")
+    if not images:
+        print("nothing: the model knows none of its words.")
+    elif len(index.captions):
+        first = images[0][0]
+        print(f"\nsentences for {_text(index.ids[first])}:")
+        ids = [*index.ids, b""]  # the last is that of no image
+        for row, score in _results(searcher.search_sentences(index.images[[first]], _SHOWN)):
+            print(f"{score:9.3f}  {_text(ids[index.owners[row]])}  {_text(index.captions[row])}")
+    print()
+
+
+def _results(hits: Hits) -> list[tuple[int, float]]:
+    """The rows and scores of what one query found."""
+    results = zip(hits.rows[0].numpy(), hits.scores[0].numpy(), strict=True)
+    return [(row, score) for row, score in results if row >= 0]
 
 
 def _text(image_id: bytes) -> str:

@@ -5,8 +5,6 @@ all by these scores; else the scores and the order of those found are checked. I
 alike have equal scores, and whichever comes first is right.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import tensorflow as tf
 
@@ -39,24 +37,21 @@ def expected(servable: IndexServable, name: str, inputs: Tensors, found: Tensors
     for row, query in enumerate(queries):
         results = list(zip(*(found[text][row].tolist() for text in texts), strict=True))
         rows.append(_ranked(compute(servable, query, results), results))
-    columns = {
-        text: np.array([[result[at] for result in best] for best, _ in rows], object)
-        for at, text in enumerate(texts)
-    }
-    return {**columns, score: np.stack([scores for _, scores in rows])}
+    best, scores = zip(*rows, strict=True)
+    columns = np.moveaxis(np.array(best, object), -1, 0)  # [texts, queries, K]
+    return {**dict(zip(texts, columns, strict=True)), score: np.stack(scores)}
 
 
 def _ranked(scored: Scored, found: list[Result]) -> tuple[list[Result], np.ndarray]:
     """The best results and their scores, padded; equals are in the order found."""
-    best = sorted(scored, key=lambda result: -result[1])[: len(found)]
-    results, scores = [result for result, _ in best], [score for _, score in best]
+    missing = [((b"",) * len(found[0]), schema.MISSING_LOG_PROB)] * len(found)
+    best = [*sorted(scored, key=lambda result: -result[1]), *missing][: len(found)]
+    results, scores = [result for result, _ in best], np.float32([score for _, score in best])
     for rank, wanted in enumerate(scores):
         equals = [score for result, score in scored if result == found[rank]]
-        if any(same(np.float32(score), np.float32(wanted)) for score in equals):
+        if any(same(np.float32(score), wanted) for score in equals):
             results[rank] = found[rank]
-    more = len(found) - len(best)
-    padded = np.array([*scores, *[schema.MISSING_LOG_PROB] * more], np.float32)
-    return [*results, *[(b"",) * len(found[0])] * more], padded
+    return results, scores
 
 
 def _images(servable: IndexServable, sentence: str, found: list[Result]) -> Scored:
@@ -82,7 +77,7 @@ def _sentences(servable: IndexServable, features: np.ndarray, found: list[Result
     return [(names[row], score) for row, score in zip(rows, scores, strict=True)]
 
 
-def _compared(servable: IndexServable, names: Sequence[Result], found: list[Result]) -> list[int]:
+def _compared(servable: IndexServable, names: list[Result], found: list[Result]) -> list[int]:
     """The rows to score again: all where the shortlist holds all, else those found."""
     settings = servable.settings
     if listed(len(names), settings.k, settings.shortlist) == len(names):
@@ -94,14 +89,12 @@ def _compared(servable: IndexServable, names: Sequence[Result], found: list[Resu
 def _log_probs(servable: IndexServable, words: np.ndarray, images: np.ndarray) -> np.ndarray:
     """log P [P] of sentences [P, T] by images a [P, M], by the layers of the Keras model."""
     model, scores = servable.network.model, np.zeros(len(words))
+    inputs = np.pad(words[:, :-1], [(0, 0), (1, 0)], constant_values=schema.START_ID)
     for first in range(0, len(words), _PAIRS_AT_ONCE):
         block = slice(first, first + _PAIRS_AT_ONCE)
-        own = words[block]
-        starts = np.full((len(own), 1), schema.START_ID)
-        h = model.word_part(np.concatenate([starts, own[:, :-1]], axis=1))
-        log_probs = tf.nn.log_softmax(model.logits_from(h, {"multimodal": images[block]}))
-        chosen = tf.gather(log_probs, own, batch_dims=2).numpy()
-        scores[block] = np.where(own != schema.PAD_ID, chosen, 0.0).sum(axis=1)
+        logits = model.logits_from(model.word_part(inputs[block]), {"multimodal": images[block]})
+        chosen = tf.gather(tf.nn.log_softmax(logits), words[block], batch_dims=2).numpy()
+        scores[block] = np.where(words[block] != schema.PAD_ID, chosen, 0.0).sum(axis=1)
     return scores
 
 
@@ -113,14 +106,14 @@ def _similar_images(servable: IndexServable, features: np.ndarray, _) -> Scored:
 
 
 def _caption_reranked(servable: IndexServable, features: np.ndarray, _) -> Scored:
-    model, settings, reranker = servable.network.model, servable.settings, servable.reranker
+    model, settings = servable.network.model, servable.settings
     image = model.project_image(features[np.newaxis])
     decoded = decode.beam(*decode.begin(model, image), settings)
     is_sentence = decoded.log_probs[0] > schema.MISSING_LOG_PROB
     captions = servable.vocabulary.sentences(decoded.ids[0][is_sentence]).numpy().tolist()
     refined = scaled_tanh(image["multimodal"]).numpy()
-    near = reranker.neighbourhood.nearest(refined, settings.neighbours)
+    near = servable.neighbourhood.nearest(refined, settings.neighbours)
     n_best = {0: NBest(tuple(caption.decode() for caption in captions))}
-    compared = Comparison("cider", reranker.corpus)(n_best, near)
+    compared = Comparison("cider", servable.corpus)(n_best, near)
     scores = compared.scores("cider", RerankSettings(settings.neighbours))[0]
     return [((caption,), score) for caption, score in zip(captions, scores, strict=True)]

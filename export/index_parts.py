@@ -1,13 +1,14 @@
 """The parts of an index: a shard of records, or some lines of a file of sentences, each one a file.
 
-A part is made by one call of `PartMaker.make`, on any machine. Its file appears whole, so a part
+A part is made by one call of `MakePart.process`, on any machine. Its file appears whole, so a part
 whose file is there is done.
 """
 
 import dataclasses
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -36,29 +37,6 @@ class Part:
     output: str  # where the part goes
     split: str | None = None  # of the shard
     lines: tuple[int, int] | None = None  # of sentences: the first line and the one after the last
-
-
-@dataclasses.dataclass(frozen=True)
-class MadePart:
-    """A part that was made."""
-
-    entries: Entries
-    skipped: Texts  # ids of the images that could not be decoded
-    lost_captions: int  # how many captions they had
-
-    def save(self, path: str) -> None:
-        content = io.BytesIO()
-        skipped = {f"skipped.{name}": array for name, array in vars(self.skipped).items()}
-        np.savez(content, lost_captions=self.lost_captions, **skipped, **self.entries.arrays())
-        files.write_whole(path, content.getvalue())
-
-    @classmethod
-    def load(cls, path: str) -> "MadePart":
-        with tf.io.gfile.GFile(path, "rb") as file:
-            arrays = dict(np.load(io.BytesIO(file.read())))
-        skipped = Texts(arrays.pop("skipped.content"), arrays.pop("skipped.ends"))
-        lost = int(arrays.pop("lost_captions"))
-        return cls(Entries.from_arrays(arrays), skipped, lost)
 
 
 def open_dataset(run: Run, model: str, data: str) -> FeatureReader:
@@ -96,40 +74,37 @@ def plan(
 
 
 def sample(scorer: Scorer, reader: FeatureReader, size: int, seed: int, work: str) -> np.ndarray:
-    """The projections [n, M] of sampled training images, taken once and kept in `work`.
-
-    Undecodable images are left out.
-    """
+    """The projections [n, M] of sampled training images that were decoded, kept in `work`."""
     path = tf.io.gfile.join(work, "sample.npy")
     if not tf.io.gfile.exists(path):
         rows = sample_rows(reader.info.splits[schema.TRAIN].images, size, seed)
         batches = reader.batches(reader.shards(schema.TRAIN), rows)
         parts = [scorer.project(features[features.any(axis=1)]) for _, features, _ in batches]
-        content = io.BytesIO()
-        np.save(content, np.concatenate(parts))
-        files.write_whole(path, content.getvalue())
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return np.load(io.BytesIO(file.read()))
+        _write(path, np.save, np.concatenate(parts))
+    return _read(path)
 
 
-class PartMaker:
-    """Makes the parts of an index.
-
-    Args:
-        model: str. The directory of the SavedModel.
-        data: str. The dataset; `None` where there are sentences only.
-        sample: float32 [n, M], the sampled images.
-    """
+class MakePart(beam.DoFn):
+    """Makes the file of one part; loads the model once per worker."""
 
     def __init__(self, model: str, data: str | None, sample: np.ndarray):
-        run = Run.from_saved_model(model)
-        self._scorer, self._vocabulary = Scorer(run.network.model), run.vocabulary
-        self._reader = open_dataset(run, model, data) if data else None
-        self._sample = sample
+        self._model, self._data, self._sample = model, data, sample
 
-    def make(self, part: Part) -> MadePart:
-        """The entries of a part."""
-        ids, captions, owners, skipped, lost = [], [], [], [], 0
+    def setup(self):
+        run = Run.from_saved_model(self._model)
+        self._scorer, self._vocabulary = Scorer(run.network.model), run.vocabulary
+        self._reader = open_dataset(run, self._model, self._data) if self._data else None
+
+    def process(self, part: Part):
+        if not tf.io.gfile.exists(part.output):
+            try:
+                _write(part.output, np.savez, **self._make(part))
+            except UserError as error:  # for `collect`: a runner would bury it in a traceback
+                files.write_whole(part.output + ERROR_ENDING, str(error))
+
+    def _make(self, part: Part) -> dict[str, np.ndarray]:
+        """Entries, ids of undecodable images, and how many images and captions were read."""
+        ids, captions, owners, skipped, read = [], [], [], [], np.zeros(2, np.int64)
         images = [np.zeros((0, self._sample.shape[1]), np.float32)]
         if part.lines is not None:
             captions = read_lines(part.source)[slice(*part.lines)]
@@ -139,47 +114,30 @@ class PartMaker:
                 decoded = features.any(axis=1)  # the features of an undecodable image are zero
                 images.append(self._scorer.project(features[decoded]))
                 for image_id, own, is_image in zip(batch_ids, texts, decoded, strict=True):
-                    if not is_image:
+                    read += [1, len(own)]
+                    if is_image:
+                        captions += own
+                        owners += [len(ids)] * len(own)
+                        ids.append(image_id)
+                    else:
                         skipped.append(image_id)
-                        lost += len(own)
-                        continue
-                    captions += own
-                    owners += [len(ids)] * len(own)
-                    ids.append(image_id)
         words = pad(self._vocabulary.ids(tf.constant(captions, tf.string)).to_list())
-        table = SentenceTable.of(self._scorer, words, self._sample)
         entries = Entries(
-            ids=Texts.of(ids),
-            images=np.concatenate(images),
-            captions=Texts.of(captions),
-            words=words,
-            vectors=table.vectors,
-            mean_log_probs=table.at_mean,
-            log_marginals=table.marginals,
-            owners=np.array(owners, np.int32),
+            Texts.of(ids),
+            np.concatenate(images),
+            Texts.of(captions),
+            *SentenceTable.of(self._scorer, words, self._sample),
+            np.array(owners, np.int32),
         )
-        return MadePart(entries, Texts.of(skipped), lost)
+        skipped = {f"skipped.{name}": array for name, array in vars(Texts.of(skipped)).items()}
+        return {**entries.arrays(), **skipped, "read": read}
 
 
-class MakePart(beam.DoFn):
-    """Makes one part; loads the model once per worker."""
+def collect(parts: list[Part], reader: FeatureReader | None) -> tuple[list[Entries], list[bytes]]:
+    """The entries of every part, and the ids of the images that have no features.
 
-    def __init__(self, model: str, data: str | None, sample: np.ndarray):
-        self._arguments = model, data, sample
-
-    def setup(self):
-        self._maker = PartMaker(*self._arguments)
-
-    def process(self, part: Part):
-        if not tf.io.gfile.exists(part.output):
-            try:
-                self._maker.make(part).save(part.output)
-            except UserError as error:  # for `collect`: a runner would bury it in a traceback
-                files.write_whole(part.output + ERROR_ENDING, str(error))
-
-
-def collect(parts: Sequence[Part], info: records.DatasetInfo | None) -> list[MadePart]:
-    """Loads every part; refuses to go on where one is missing or a split is not complete."""
+    Refuses to go on where a part is missing or a split is not complete.
+    """
     missing = [part.output for part in parts if not tf.io.gfile.exists(part.output)]
     for path in missing:
         if tf.io.gfile.exists(path + ERROR_ENDING):
@@ -190,19 +148,33 @@ def collect(parts: Sequence[Part], info: records.DatasetInfo | None) -> list[Mad
             f"{len(missing)} of {len(parts)} parts were not made, the first is {missing[0]}: run "
             "the same command again to finish."
         )
-    made = [MadePart.load(part.output) for part in parts]
-    for split in dict.fromkeys(part.split for part in parts if part.split):
-        own = [done for part, done in zip(parts, made, strict=True) if part.split == split]
-        images = sum(len(part.entries.ids) + len(part.skipped) for part in own)
-        captions = sum(len(part.entries.captions) + part.lost_captions for part in own)
-        wanted = info.splits[split]
+    entries, skipped, counts = [], [], {part.split: np.zeros(2, np.int64) for part in parts}
+    for part in parts:
+        arrays = dict(_read(part.output))
+        counts[part.split] += arrays.pop("read")
+        skipped += Texts(arrays.pop("skipped.content"), arrays.pop("skipped.ends"))
+        entries.append(Entries.from_arrays(arrays))
+    counts.pop(None, None)  # that of sentences
+    for split, (images, captions) in counts.items():
+        wanted = reader.info.splits[split]
         if (images, captions) != (wanted.images, wanted.captions):
             raise UserError(
                 f"The parts of the split {split!r} hold {images} images and {captions} captions, "
                 f"but {schema.DATASET_FILE} says {wanted.images} and {wanted.captions}: prepare "
                 "the data again."
             )
-    return made
+    return entries, skipped
+
+
+def _write(path: str, save: Callable, *arrays: np.ndarray, **named: np.ndarray) -> None:
+    content = io.BytesIO()
+    save(content, *arrays, **named)
+    files.write_whole(path, content.getvalue())
+
+
+def _read(path: str) -> Any:
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return np.load(io.BytesIO(file.read()))
 
 
 def read_lines(path: str) -> list[bytes]:

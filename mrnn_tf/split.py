@@ -18,20 +18,16 @@ _BATCH_SIZE = 64
 class FeatureReader:
     """Reads shards with the features that a run takes: the one reader of images.
 
-    Args:
-        run: Run.
-        data: str. The dataset; features of another encoder are refused.
-        encode: Callable. From encoded images string [B] to features [B, D], where neither the
-            records nor the run's own encoder give them.
+    Features of another encoder are refused. Where neither the records nor the run's own encoder
+    give them, `encode` does, from encoded images string [B] to features [B, D].
     """
 
     def __init__(self, run: Run, data: str, encode: Callable[[tf.Tensor], tf.Tensor] | None = None):
         self.info, self._data, self._encode = records.DatasetInfo.load(data), data, encode
-        if encode is None or run.config.train.finetune_encoder:
+        self._network, finetuned = run.network, run.config.train.finetune_encoder
+        if encode is None or finetuned:
             check_encoder(run.config, data)
-        self._network = run.network
-        has_images = encode is not None or run.config.train.finetune_encoder
-        self._stores = schema.IMAGES if has_images else schema.FEATURES
+        self._stores = schema.IMAGES if encode is not None or finetuned else schema.FEATURES
 
     def shards(self, split: str) -> list[str]:
         return self.info.shards(self._data, split)
@@ -54,53 +50,40 @@ class FeatureReader:
             dataset = pipeline.with_pixels(dataset, self._network.encoder)
         with records.naming_corruption(self._data):
             for batch in dataset.prefetch(2):
-                ids = batch["ids"].numpy().tolist()
+                ids = batch[schema.IDS].numpy().tolist()
                 if self._encode is None:
                     features = self._network.features(batch).numpy()
                 else:
-                    features = self._encode(batch["images"]).numpy()
+                    features = self._encode(batch[schema.IMAGES]).numpy()
                 bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
                 if len(bad):
                     raise UserError(
                         f"{self._data} holds NaN or infinity in the features of "
                         f"{ids[bad[0]].decode(errors='replace')}: prepare it again."
                     )
-                yield ids, features, batch["captions"].to_list()
+                yield ids, features, batch[schema.CAPTIONS].to_list()
 
 
 @dataclasses.dataclass(frozen=True)
 class Split:
-    """The images of a split with all that an evaluation needs of them.
+    """The images of a split with all that an evaluation needs of them."""
 
-    Attributes:
-        source: pipeline.Source. Where they were read.
-        ids: the names of the images.
-        features: float32 [I, D], all finite.
-        captions: the reference captions of every image; an image may have none.
-    """
-
-    source: pipeline.Source
-    ids: tuple[str, ...]
-    features: np.ndarray
-    captions: tuple[tuple[str, ...], ...]
+    source: pipeline.Source  # where they were read
+    ids: tuple[str, ...]  # the names of the images
+    features: np.ndarray  # float32 [I, D], all finite
+    captions: tuple[tuple[str, ...], ...]  # the reference captions; an image may have none
 
     @classmethod
     def read(cls, run: Run, data: str, name: str, limit: int = 0) -> "Split":
-        """Reads a split of a dataset, or its first `limit` images.
-
-        A fine-tuned encoder computes the features, once. Refuses features of another encoder, and
-        by name an image whose features are not finite.
-        """
+        """Reads a split of a dataset, or its first `limit` images, as `FeatureReader` does."""
         source, reader = run.source(data, name), FeatureReader(run, data)
-        paths, total = reader.shards(name), reader.info.splits[name].images
-        count = min(limit, total) if limit else total
-        ids, captions = [], []
-        features = [np.zeros((0, run.config.feature_size), np.float32)]
-        batches = reader.batches(paths, np.arange(count) if limit else None)
-        blocks = -(-count // _BATCH_SIZE)
-        for some, values, texts in tqdm(batches, name, blocks, unit=" batches", disable=None):
-            ids += [image_id.decode(errors="replace") for image_id in some]
-            features.append(values)
+        count = min(limit or np.inf, reader.info.splits[name].images)
+        ids, captions, features = [], [], [np.zeros((0, run.config.feature_size), np.float32)]
+        batches = reader.batches(reader.shards(name), np.arange(count) if limit else None)
+        bar = tqdm(batches, name, -(-count // _BATCH_SIZE), unit=" batches", disable=None)
+        for batch_ids, batch_features, texts in bar:
+            ids += [image_id.decode(errors="replace") for image_id in batch_ids]
+            features.append(batch_features)
             captions += [tuple(t.decode(errors="replace") for t in own) for own in texts]
         return cls(source, tuple(ids), np.concatenate(features), tuple(captions))
 

@@ -202,16 +202,15 @@ def test_mbr_takes_what_is_most_like_the_others():
 
 def test_both_are_one_pool_with_a_weight(corpus):
     compared = compare("combined", corpus, HYPOTHESES, [5, 7, 11])
-    ends = compared.by_neighbours(3, 4), compared.by_hypotheses()
+    ends = compared.by_neighbours(3, 4), compared.by_hypotheses
     for weight in (0.0, 0.3, 1.0):
         expected = (1 - weight) * ends[0] + weight * ends[1]
-        np.testing.assert_allclose(compared.by_both(3, 4, weight), expected)
         settings = RerankSettings(3, 4, weight, log_prob=0)
         np.testing.assert_allclose(compared.scores("combined", settings)[1], expected[0])
     with pytest.raises(ValueError, match="`weight` must be between"):
-        compared.by_both(3, 4, 1.5)
+        RerankSettings(3, 4, 1.5)
     with pytest.raises(ValueError, match="`k` and `m`"):
-        compared.by_neighbours(0, 4)
+        RerankSettings(0, 4)
     with pytest.raises(ValueError, match="no `log_probs`"):
         compared.scores("combined", RerankSettings())
 

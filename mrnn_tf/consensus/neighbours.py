@@ -18,21 +18,17 @@ _BATCH_SIZE = 64
 
 
 class Near(NamedTuple):
-    """Neighbours int64 [Q, k], nearest first, and what the captions of each count, float [Q, k]."""
+    """The nearest images first; where there are fewer than k, the rest is `MISSING`."""
 
-    images: np.ndarray | tf.Tensor
-    weights: np.ndarray | tf.Tensor
+    images: np.ndarray | tf.Tensor  # int64 [Q, k]
+    weights: np.ndarray | tf.Tensor  # float [Q, k], what the captions of each count; 0 if missing
 
 
 class Neighbourhood(tf.Module):
-    """The images among which neighbours are looked for.
+    """The images, features [I, D], among which neighbours are looked for.
 
-    The neighbours count alike, as in the paper, but for whitened features, where a nearer one
-    counts more.
-
-    Args:
-        features: float [I, D], original or refined.
-        whiten: bool. Whether images are near by whitened features, which reranked best on Flickr8k.
+    All neighbours count alike, as in the paper. By whitened features, which reranked best on
+    Flickr8k, a nearer one counts more.
     """
 
     def __init__(self, features: np.ndarray, whiten: bool = True):
@@ -41,45 +37,35 @@ class Neighbourhood(tf.Module):
         self._search = NeighbourSearch(self._whitened(features))
 
     def near(self, features: tf.Tensor, k: int = K) -> Near:
-        """The neighbours of images [B, D], fewer than k where there are fewer; for a graph."""
+        """The neighbours of images [B, D], for a graph."""
         images, distances = self._search.candidates(self._whitened(features), k + _MORE)
         return Near(images[:, :k], self._weights(distances[:, :k]))
 
     def nearest(self, features: np.ndarray, k: int = K, own: np.ndarray | None = None) -> Near:
-        """The neighbours of images [Q, D].
-
-        Args:
-            features: float [Q, D].
-            k: int. Where there are fewer images, the rest is `MISSING` and counts nothing.
-            own: int [Q]. Which image the query itself is, and is not its own neighbour.
-        """
-        own = np.full(len(features), MISSING - 1) if own is None else np.asarray(own)
+        """The neighbours of images [Q, D]; `own` [Q] are these images, no neighbours of theirs."""
         images, distances = self._search(np.asarray(self._whitened(features)), k + 1)
-        others = np.argsort(images == own[:, np.newaxis], axis=1, kind="stable")[:, :k]
-        images, distances = (
-            np.take_along_axis(each, others, axis=1) for each in (images, distances)
-        )
-        return Near(images, np.where(images == MISSING, 0.0, self._weights(distances)))
+        is_own = images == np.reshape([MISSING - 1] if own is None else own, [-1, 1])
+        others = np.argsort(is_own, axis=1, kind="stable")[:, :k]
+        distances = np.take_along_axis(distances, others, axis=1)
+        return Near(np.take_along_axis(images, others, axis=1), self._weights(distances).numpy())
 
     def _whitened(self, features):
         return features if self._whitening is None else self._whitening(features)
 
     def _weights(self, distances):
-        return tf.ones_like(distances) if self._whitening is None else nearness(distances)
+        if self._whitening is None:
+            return tf.cast(tf.math.is_finite(distances), tf.float32)
+        return nearness(distances)
 
 
 class Whitening(tf.Module):
-    """Features of length 1 whose principal directions all count alike, made from other features.
+    """Features of length 1 whose principal directions, `size` at most, all count alike.
 
     In raw features, and in refined ones, a few directions that most photographs share make most of
     the distance.
 
-    Args:
-        features: float [I, D], of the images among which neighbours are looked for.
-        size: int. The most directions that are kept.
-
     Attributes:
-        mean: float [D].
+        mean: float [D], of the features [I, D] that it is made from.
         directions: float [D, E], the principal ones, each divided by its standard deviation, or by
             more where the images were few.
     """
@@ -119,30 +105,25 @@ class NeighbourSearch(tf.Module):
         """The nearest images int64 [B, count] of queries [B, D], and their distances.
 
         The nearest comes first, and of equally near candidates the one with the lower number. Where
-        images are missing, the distance is infinity; there are no more columns than images.
+        there are fewer images, the rest is `MISSING` and infinitely far.
         """
         images, squares = self._images.value(), self._squares.value()
         is_valid = tf.reduce_all(tf.math.is_finite(queries), axis=1, keepdims=True)
         queries = tf.where(is_valid, queries, 0.0)
         closeness = 2.0 * tf.matmul(queries, images, transpose_b=True) - squares
-        _, near = tf.math.top_k(closeness, tf.minimum(count, tf.shape(images)[0]))
-        near = tf.sort(near, axis=1)
+        near = tf.sort(tf.math.top_k(closeness, min(count, images.shape[0])).indices, axis=1)
+        # Not from the product, which is not exact for what lies near.
         far = tf.norm(tf.gather(images, near) - queries[:, tf.newaxis], axis=-1)
         far = tf.where(is_valid & tf.math.is_finite(tf.gather(squares, near)), far, np.inf)
         order = tf.argsort(far, axis=1, stable=True)
-        near, far = (tf.gather(each, order, batch_dims=1) for each in (near, far))
-        return tf.cast(tf.where(tf.math.is_finite(far), near, MISSING), tf.int64), far
+        near, far = tf.gather(near, order, batch_dims=1), tf.gather(far, order, batch_dims=1)
+        near = tf.cast(tf.where(tf.math.is_finite(far), near, MISSING), tf.int64)
+        padding = [[0, 0], [0, max(0, count - images.shape[0])]]
+        near = tf.pad(near, padding, constant_values=MISSING)
+        return near, tf.pad(far, padding, constant_values=np.inf)
 
     def __call__(self, queries: np.ndarray, k: int = K) -> tuple[np.ndarray, np.ndarray]:
-        """The k nearest images of every query, nearest first, equally near ones by their number.
-
-        Args:
-            queries: float [Q, D].
-            k: int. Where there are fewer images, the rest is `MISSING` and infinitely far.
-
-        Returns:
-            Numbers of images int64 [Q, k], and their distances float [Q, k].
-        """
+        """As `candidates`, of any number of queries [Q, D], and exact among equally near images."""
         if k < 1:
             raise UserError(f"`k` must be 1 at least, not {k}.")
         if queries.ndim != 2 or queries.shape[1] != self._images.shape[1]:
@@ -150,23 +131,18 @@ class NeighbourSearch(tf.Module):
                 "`queries` and `images` must be features of one size, [Q, D] and [I, D]; got "
                 f"{list(queries.shape)} and {list(self._images.shape)}."
             )
-        numbers = np.full((len(queries), k), MISSING, np.int64)
-        distances = np.full((len(queries), k), np.inf, np.float32)
-        for begin in range(0, len(queries), _BATCH_SIZE):
-            batch = slice(begin, begin + _BATCH_SIZE)
-            near, far = self._certain(tf.constant(queries[batch], tf.float32), k)
-            numbers[batch, : near.shape[1]], distances[batch, : near.shape[1]] = near, far
-        return numbers, distances
+        batches = np.array_split(queries, range(_BATCH_SIZE, len(queries), _BATCH_SIZE))
+        near, far = zip(*(self._certain(batch, k) for batch in batches), strict=True)
+        return np.concatenate(near), np.concatenate(far)
 
     def _certain(self, queries, k):
         """The first k candidates, of so many that none as near as the last can be missing."""
-        more = _MORE
+        queries, count = tf.constant(queries, tf.float32), k + _MORE
         while True:
-            near, far = (each.numpy() for each in self.candidates(queries, k + more))
-            is_open = np.isfinite(far[:, -1:]) & (far[:, -1:] <= far[:, k - 1 : k])
-            if k + more >= self._images.shape[0] or not is_open.any():
+            near, far = (values.numpy() for values in self.candidates(queries, count))
+            if not (np.isfinite(far[:, -1]) & (far[:, -1] <= far[:, k - 1])).any():
                 return near[:, :k], far[:, :k]
-            more *= 2
+            count *= 2
 
 
 def nearest(queries: np.ndarray, images: np.ndarray, k: int = K) -> tuple[np.ndarray, np.ndarray]:

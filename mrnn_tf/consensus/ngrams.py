@@ -18,34 +18,25 @@ ORDERS = 4  # n-grams have 1 to 4 words
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """The captions of images as word numbers, and the document frequencies of their n-grams.
+    """The captions of images as word numbers, and the document frequencies of their n-grams."""
 
-    Attributes:
-        words: the distinct words.
-        ids: int32 [T], the words of all captions.
-        captions: int64 [C + 1], where a caption begins in `ids`; the last is T.
-        images: int64 [I + 1], where the captions of an image begin; the last is C.
-        keys: int64 [G - words + 1], of the n-grams of two words and more; then the largest int.
-        frequencies: int32 [1 + G], in the captions of how many images an n-gram is; the first is
-            that of an n-gram which is in none, taken as 1.
-        norms: float64 [C, 4], the length of a caption's tf-idf vector of every order.
-    """
-
-    words: tuple[str, ...]
-    ids: np.ndarray
-    captions: np.ndarray
-    images: np.ndarray
-    keys: np.ndarray
+    words: tuple[str, ...]  # the distinct ones
+    ids: np.ndarray  # int32 [T], the words of all captions
+    captions: np.ndarray  # int64 [C + 1], where a caption begins in `ids`; the last is T
+    images: np.ndarray  # int64 [I + 1], where the captions of an image begin; the last is C
+    keys: (
+        np.ndarray
+    )  # int64 [G - words + 1], of n-grams of two words and more; then the largest int
+    # int32 [1 + G], in the captions of how many images an n-gram is; the first is that of an n-gram
+    # which is in none, taken as 1.
     frequencies: np.ndarray
-    norms: np.ndarray
+    norms: np.ndarray  # float64 [C, 4], the length of a caption's tf-idf vector of every order
 
     @classmethod
     def of(cls, captions: Iterable[Sequence[str]], end: str = "") -> "Corpus":
-        """Counts the n-grams of the raw captions of every image; there may be none.
+        """Counts the n-grams of the raw captions of every image, which may have none.
 
-        Args:
-            captions: the captions of every image.
-            end: str. A word that every caption ends with, besides its own; none by default.
+        Every caption gets the word `end`, if there is one.
         """
         captions = list(captions)
         flat = [caption.encode(errors="replace") for texts in captions for caption in texts]
@@ -82,9 +73,7 @@ class Corpus:
         return len(self.images) - 1
 
 
-def _trie(
-    ids: np.ndarray, splits: np.ndarray, words: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+def _trie(ids: np.ndarray, splits: np.ndarray, words: int) -> tuple[np.ndarray, ...]:
     """Keys of n-grams; where in the text each occurs, and as which node; orders of the nodes."""
     ends = np.repeat(splits[1:], np.diff(splits))
     keys, places, nodes = [np.zeros(0, np.int64)], [np.arange(len(ids))], [ids]

@@ -17,6 +17,8 @@ from mrnn_tf.metrics.captions import tokenize_lists
 from mrnn_tf.metrics.coco import ImageId
 from mrnn_tf.metrics.nbest import NBest
 
+Captions = Mapping[ImageId, Sequence[str]]
+
 
 class Oracle:
     """Scores the hypotheses of images by their references.
@@ -31,20 +33,19 @@ class Oracle:
         bleu: BLEU-4 [N] of the hypotheses of an image, as nltk smooths it (its method 1).
     """
 
-    def __init__(
-        self,
-        references: Mapping[ImageId, Sequence[str]],
-        hypotheses: Mapping[ImageId, Sequence[str]],
-    ):
+    def __init__(self, references: Captions, hypotheses: Captions):
         words = tokenize_lists(references)
         wanted = {image: list(filter(None, texts)) for image, texts in words.items() if any(texts)}
-        given = {
-            image: captions
-            for image, captions in tokenize_lists(hypotheses).items()
-            if image in wanted and captions
-        }
-        self.cider = _cider(wanted, given) if given else {}
-        self.bleu, self._cooked = {}, {}
+        given = tokenize_lists(hypotheses)
+        given = {image: given[image] for image in given if image in wanted and given[image]}
+        self.cider, self.bleu, self._cooked = {}, {}, {}
+        if given:  # the references are the captions of the only neighbour
+            numbers = {image: number for number, image in enumerate(wanted)}
+            near = Near([[numbers[image]] for image in given], np.ones((len(given), 1)))
+            n_best = {image: NBest(tuple(captions)) for image, captions in given.items()}
+            compared = Comparison("cider", Corpus.of(wanted.values()))(n_best, near)
+            settings = RerankSettings(k=1, m=max(map(len, wanted.values())))
+            self.cider = compared.scores("cider", settings)
         smoothed = functools.partial(sentence_bleu, smoothing_function=SmoothingFunction().method1)
         for image, captions in given.items():
             words = [caption.split() for caption in wanted[image]]
@@ -62,15 +63,3 @@ class Oracle:
         bleu, _ = scorer.compute_score(option="closest", verbose=0)
         cider = np.mean([self.cider[image][chosen[image]] for image in images])
         return {"bleu_4": bleu[ORDERS - 1], "cider": float(cider)}
-
-
-def _cider(
-    references: Mapping[ImageId, Sequence[str]], hypotheses: Mapping[ImageId, Sequence[str]]
-) -> dict[ImageId, np.ndarray]:
-    """The mean similarity to the references, which are the captions of the only neighbour."""
-    numbers = {image: number for number, image in enumerate(references)}
-    n_best = {image: NBest(tuple(captions)) for image, captions in hypotheses.items()}
-    near = Near([[numbers[image]] for image in hypotheses], np.ones((len(hypotheses), 1)))
-    compared = Comparison("cider", Corpus.of(references.values()))(n_best, near)
-    most = max(map(len, references.values()))
-    return compared.scores("cider", RerankSettings(k=1, m=most))

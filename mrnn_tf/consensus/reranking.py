@@ -13,7 +13,8 @@ and method follows without comparing again.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import tensorflow as tf
@@ -42,52 +43,36 @@ class RerankSettings:
 
     The weights of `combined` were tuned on Flickr8k's validation images: of a run that was trained
     on CIDEr, other hypotheses lower the scores with any weight, and log P raises BLEU-4.
-
-    Attributes:
-        k: how many neighbours count.
-        m: how many of their captions count; the paper's number for the similarity by default.
-        weight: what the other hypotheses count in `combined`, 0 to 1.
-        log_prob: what log P / words^0.7 counts in `combined`.
     """
 
-    k: int = K
-    m: int | None = None
-    weight: float = 0.0
-    log_prob: float = 0.2
+    k: int = K  # how many neighbours count
+    m: int | None = None  # how many of their captions; by default the paper's for the similarity
+    weight: float = 0.0  # what the other hypotheses count in `combined`, 0 to 1
+    log_prob: float = 0.2  # what log P / words^0.7 counts in `combined`
+
+    def __post_init__(self):
+        if self.k < 1 or (self.m is not None and self.m < 1):
+            raise UserError(f"`k` and `m` must be 1 at least, not {self.k} and {self.m}.")
+        if not 0 <= self.weight <= 1:
+            raise UserError(f"`weight` must be between 0 and 1, not {self.weight}.")
 
 
 @dataclasses.dataclass(frozen=True)
 class Compared:
-    """The hypotheses of I images, at most N each, with all that they are compared with.
-
-    Attributes:
-        n_best: the hypotheses.
-        to_captions: float64 [I, N, C], similarities to captions of neighbours, 0 in padding.
-        neighbour: int64 [I, C], whose caption it is: 0 is the nearest image.
-        weights: float64 [I, C], what the caption counts; 0 in padding.
-        compare_each_other: makes `to_each_other`, where a method needs it.
-    """
+    """The hypotheses of I images, at most N each, with all that they are compared with."""
 
     n_best: Mapping[ImageId, NBest]
-    to_captions: np.ndarray
-    neighbour: np.ndarray
-    weights: np.ndarray
-    compare_each_other: Callable[[], np.ndarray]
-
-    @functools.cached_property
-    def to_each_other(self) -> np.ndarray:
-        """The similarities of the hypotheses: float64 [I, N, N]."""
-        return self.compare_each_other()
+    to_captions: list[tuple[tf.Tensor, ...]]  # of every batch, what `to_neighbours` returns
+    compare_each_other: Callable[[], np.ndarray]  # makes the similarities [I, N, N], where needed
 
     def scores(self, method: str, settings: RerankSettings) -> dict[ImageId, np.ndarray]:
         """What the hypotheses of every image are worth by a method that is no oracle."""
-        k, m = settings.k, settings.m or M[similarity_of(method)]
         if method == MBR:
-            values = self.by_hypotheses()
-        elif method == COMBINED and settings.weight:
-            values = self.by_both(k, m, settings.weight)
+            values = self.by_hypotheses
         else:
-            values = self.by_neighbours(k, m)
+            values = self.by_neighbours(settings.k, settings.m or M[similarity_of(method)])
+        if method == COMBINED and settings.weight:
+            values = (1 - settings.weight) * values + settings.weight * self.by_hypotheses
         scores = {}
         for (image, hypotheses), row in zip(self.n_best.items(), values, strict=True):
             scores[image] = row[: len(hypotheses.captions)]
@@ -100,42 +85,36 @@ class Compared:
 
         Where they have fewer than m captions, all count; where there are none, all scores are 0.
         """
-        if k < 1 or m < 1:
-            raise UserError(f"`k` and `m` must be 1 at least, not {k} and {m}.")
-        weights = np.where(self.neighbour < k, self.weights, 0.0)
-        return mean_of_highest(self.to_captions, weights, m).numpy()
+        parts = [
+            mean_of_highest(values, tf.where(neighbour < k, weights, 0.0), m)
+            for values, neighbour, weights in self.to_captions
+        ]
+        return np.concatenate(parts)
 
+    @functools.cached_property
     def by_hypotheses(self) -> np.ndarray:
         """The mean similarity [I, N] to the other hypotheses; 0 for a single one."""
-        others = self.to_each_other.sum(axis=2) - self.to_each_other.diagonal(axis1=1, axis2=2)
+        similarities = self.compare_each_other()
+        others = similarities.sum(axis=2) - similarities.diagonal(axis1=1, axis2=2)
         counts = np.array([len(hypotheses.captions) for hypotheses in self.n_best.values()])
         return others / np.maximum(counts - 1, 1)[:, np.newaxis]
 
-    def by_both(self, k: int, m: int, weight: float) -> np.ndarray:
-        """The consensus [I, N] with neighbours and other hypotheses, which have `weight` of it."""
-        if not 0 <= weight <= 1:
-            raise UserError(f"`weight` must be between 0 and 1, not {weight}.")
-        return (1 - weight) * self.by_neighbours(k, m) + weight * self.by_hypotheses()
-
 
 class Comparison:
-    """Compares the hypotheses of images by the similarity of a method.
+    """Compares the hypotheses of images by the similarity of a method that is no oracle.
 
-    Args:
-        method: str. One of `METHODS` that is no oracle.
-        corpus: the captions of the images among which neighbours are; `mbr` needs none.
+    The corpus has the captions of the images among which neighbours are; `mbr` needs none.
     """
 
     def __init__(self, method: str, corpus: Corpus | None = None):
         if similarity_of(method) not in SIMILARITIES:
-            raise UserError(
-                f"`method` must be one of {', '.join((MBR, *BY_NEIGHBOURS))}, not {method!r}."
-            )
+            known = ", ".join((MBR, *BY_NEIGHBOURS))
+            raise UserError(f"`method` must be one of {known}, not {method!r}.")
         similarity = SIMILARITIES[similarity_of(method)](corpus or Corpus.of([]))
-        texts, numbers = (tf.TensorSpec([None, None], kind) for kind in (tf.string, tf.int64))
-        weights = tf.TensorSpec([None, None], tf.float64)
+        kinds = tf.string, tf.int64, tf.float64
+        texts, images, weights = (tf.TensorSpec([None, None], kind) for kind in kinds)
 
-        @tf.function(input_signature=[texts, numbers, weights])
+        @tf.function(input_signature=[texts, images, weights])
         def to_captions(hypotheses, images, weights):
             return to_neighbours(similarity, hypotheses, Near(images, weights))
 
@@ -146,32 +125,23 @@ class Comparison:
         self._to_captions, self._to_each_other = to_captions, to_each_other
 
     def __call__(self, n_best: Mapping[ImageId, NBest], near: Near | None = None) -> Compared:
-        """Compares the hypotheses of every image.
-
-        Args:
-            n_best: the hypotheses of every image.
-            near: the neighbours of these images in the corpus, in their order; none by default.
-        """
-        texts = tokenize_lists({image: each.captions for image, each in n_best.items()}).values()
-        width = max([1, *map(len, texts)])
-        hypotheses = np.full((len(texts), width), "", object)
-        for row, captions in enumerate(texts):
-            hypotheses[row, : len(captions)] = captions
+        """Compares hypotheses; `near` are the neighbours of their images, none by default."""
+        captions = {image: hypotheses.captions for image, hypotheses in n_best.items()}
+        texts = tokenize_lists(captions).values()
+        columns = [*itertools.zip_longest(*texts, fillvalue="")] or [[""] * len(texts)]
         near = near or Near(*np.zeros((2, len(texts), 0)))
-        images, weights = np.asarray(near.images, np.int64), np.asarray(near.weights, np.float64)
-        parts = zip(*_batched(self._to_captions, hypotheses, images, weights), strict=True)
-        return Compared(
-            n_best,
-            *map(_concatenated, parts),
-            lambda: np.concatenate(list(_batched(self._to_each_other, hypotheses))),
-        )
+        arrays = np.array(columns, object).T, np.int64(near.images), np.float64(near.weights)
+        cuts = range(_BATCH_SIZE, len(texts), _BATCH_SIZE)
+        batches = [np.array_split(array, cuts) for array in arrays]
+
+        def compare_each_other() -> np.ndarray:
+            return np.concatenate([self._to_each_other(hypotheses) for hypotheses in batches[0]])
+
+        return Compared(n_best, [*map(self._to_captions, *batches)], compare_each_other)
 
 
 def similarity_of(method: str) -> str:
-    """The similarity that a method compares by.
-
-    `mbr` needs no training captions, and so a similarity that weighs words by none.
-    """
+    """The similarity that a method compares by; that of `mbr` needs no training captions."""
     return {MBR: "bleu", COMBINED: "cider"}.get(method, method)
 
 
@@ -180,24 +150,19 @@ def to_neighbours(
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Similarities [B, N, C] to the captions of neighbours, whose they are, and their weights."""
     values, neighbour = similarity.to_captions(hypotheses, near.images)
-    padded = tf.pad(near.weights, [[0, 0], [1, 0]])
+    padded = tf.pad(tf.cast(near.weights, tf.float64), [[0, 0], [1, 0]])
     return values, neighbour, tf.gather(padded, neighbour + 1, batch_dims=1)
 
 
 def consensus(
     similarity: NGramSimilarity, captions: tf.Tensor, near: Near, m: int = M["cider"]
 ) -> tf.Tensor:
-    """The consensus float32 [B, N] of captions with their neighbours: what an index answers with.
+    """The consensus float32 [B, N] of captions [B, N] of any spelling, as an index answers it.
 
-    Args:
-        similarity: NGramSimilarity.
-        captions: string [B, N], any spelling. The consensus of an empty one is 0.
-        near: the neighbours [B, k] and what they count; negative ones are left out.
-        m: int. How many captions count.
+    The consensus of an empty caption is 0. The m most similar captions of neighbours count.
     """
     if m < 1:
         raise UserError(f"`m` must be 1 at least, not {m}.")
-    near = Near(near.images, tf.cast(near.weights, tf.float64))
     values, _, weights = to_neighbours(similarity, text.tokenized(captions), near)
     return tf.ensure_shape(tf.cast(mean_of_highest(values, weights, m), tf.float32), captions.shape)
 
@@ -212,9 +177,8 @@ def mean_of_highest(similarities: tf.Tensor, weights: tf.Tensor, m: int) -> tf.T
     m = tf.minimum(m, tf.shape(weights)[1])
     highest, _ = tf.math.top_k(similarities * weights[:, tf.newaxis], m, sorted=False)
     most, _ = tf.math.top_k(weights, m, sorted=False)
-    return tf.math.divide_no_nan(
-        tf.reduce_sum(highest, axis=2), tf.reduce_sum(most, axis=1)[:, tf.newaxis]
-    )
+    total = tf.reduce_sum(most, axis=1, keepdims=True)
+    return tf.math.divide_no_nan(tf.reduce_sum(highest, axis=2), total)
 
 
 def order(scores: np.ndarray) -> list[int]:
@@ -224,24 +188,6 @@ def order(scores: np.ndarray) -> list[int]:
 
 def _log_prob_a_word(hypotheses: NBest) -> np.ndarray:
     if hypotheses.log_probs is None:
-        raise UserError(
-            "The n-best lists have no `log_probs`, which the method combined counts: add them, or "
-            "let them count nothing (`log_prob` 0)."
-        )
+        raise UserError("The n-best lists have no `log_probs`: add them, or set `log_prob` to 0.")
     lengths = [len(caption.split()) + 1 for caption in hypotheses.captions]  # with the end token
     return np.array(hypotheses.log_probs) / np.array(lengths) ** BeamSearch.length_power
-
-
-def _batched(function: Callable, *arrays: np.ndarray):
-    """What a function of tensors says of every batch of images, as arrays."""
-    for begin in range(0, max(len(arrays[0]), 1), _BATCH_SIZE):
-        batch = (tf.constant(each[begin : begin + _BATCH_SIZE]) for each in arrays)
-        yield tf.nest.map_structure(lambda tensor: tensor.numpy(), function(*batch))
-
-
-def _concatenated(parts: Sequence[np.ndarray]) -> np.ndarray:
-    """The rows of all batches; the last axis is padded by 0."""
-    width = max(part.shape[-1] for part in parts)
-    return np.concatenate(
-        [np.pad(part, [(0, 0)] * (part.ndim - 1) + [(0, width - part.shape[-1])]) for part in parts]
-    )

@@ -28,35 +28,21 @@ _UNKNOWN = -1  # a word or an n-gram that the corpus does not have
 
 
 class Similarities(NamedTuple):
-    """Similarities to captions, and whose captions they are.
+    """Similarities to captions, and whose captions they are."""
 
-    Attributes:
-        values: float64 [B, N, C], 0 in padding.
-        neighbour: int64 [B, C], a column of the images asked for; `MISSING` in padding.
-    """
-
-    values: tf.Tensor
-    neighbour: tf.Tensor
+    values: tf.Tensor  # float64 [B, N, C], 0 in padding
+    neighbour: tf.Tensor  # int64 [B, C], a column of the images asked for; `MISSING` in padding
 
 
 class _NGrams(NamedTuple):
-    """The n-grams of a batch. U counts the distinct pairs of an image and an n-gram.
+    """The n-grams of a batch. U counts the distinct pairs of an image and an n-gram."""
 
-    Attributes:
-        own: float64 [U, N], how often the hypotheses of the image have the n-gram.
-        cells: int64 [U], image * orders + order.
-        nodes: int64 [U], the n-gram in the corpus, or -1.
-        numbers: int64 [P], which of U a sentence has that is compared with,
-        rows: int64 [P], row * orders + order of that sentence,
-        counts: float64 [P], and how often it has the n-gram.
-    """
-
-    own: tf.Tensor
-    cells: tf.Tensor
-    nodes: tf.Tensor
-    numbers: tf.Tensor
-    rows: tf.Tensor
-    counts: tf.Tensor
+    own: tf.Tensor  # float64 [U, N], how often the hypotheses of the image have the n-gram
+    cells: tf.Tensor  # int64 [U], image * orders + order
+    nodes: tf.Tensor  # int64 [U], the n-gram in the corpus, or -1
+    numbers: tf.Tensor  # int64 [P], which of U a sentence has that is compared with,
+    rows: tf.Tensor  # int64 [P], row * orders + order of that sentence,
+    counts: tf.Tensor  # float64 [P], and how often it has the n-gram
 
     def shared(self, scales: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """Sums of min(own, theirs) * scale: float64 [rows, orders, N], with scales [P]."""
@@ -70,13 +56,10 @@ class NGramSimilarity(tf.Module, abc.ABC):
     def __init__(self, corpus: Corpus):
         super().__init__()
         self._words = len(corpus.words)
-        self._word_ids = tf.lookup.StaticHashTable(
-            tf.lookup.KeyValueTensorInitializer(
-                tf.constant(["", *corpus.words]),  # a table must not be empty
-                tf.range(_UNKNOWN, self._words, dtype=tf.int64),
-            ),
-            default_value=_UNKNOWN,
-        )
+        words = tf.constant(["", *corpus.words])  # a table must not be empty
+        numbers = tf.range(_UNKNOWN, self._words, dtype=tf.int64)
+        content = tf.lookup.KeyValueTensorInitializer(words, numbers)
+        self._word_ids = tf.lookup.StaticHashTable(content, default_value=_UNKNOWN)
         # Read by `value()`: a gather from a variable makes every other read of it a copy.
         self._arrays = {
             name: tf.Variable(getattr(corpus, name), trainable=False, name=name)
@@ -86,17 +69,16 @@ class NGramSimilarity(tf.Module, abc.ABC):
     def to_captions(self, hypotheses: tf.Tensor, images: tf.Tensor) -> Similarities:
         """Compares with all captions of images [B, k] of the corpus; negative ones are left out."""
         hypotheses, images = tf.convert_to_tensor(hypotheses), tf.cast(images, tf.int64)
+        arrays = {name: array.value() for name, array in self._arrays.items()}
         chosen = tf.where(images >= 0)
-        numbers, begins = tf.gather_nd(images, chosen), self._arrays["images"].value()
+        numbers, begins = tf.gather_nd(images, chosen), arrays["images"]
         captions = tf.ragged.range(tf.gather(begins, numbers), tf.gather(begins, numbers + 1))
         owners, neighbour = tf.unstack(tf.gather(chosen, captions.value_rowids()), axis=1)
         captions = captions.flat_values
-        words = tf.RaggedTensor.from_row_splits(
-            self._arrays["ids"].value(), self._arrays["captions"].value(), validate=False
-        )
+        words = tf.RaggedTensor.from_row_splits(arrays["ids"], arrays["captions"], validate=False)
         words = tf.cast(tf.gather(words, captions), tf.int64)
         [own], size = self._numbered([hypotheses])
-        norms = tf.gather(self._arrays["norms"].value(), captions)
+        norms = tf.gather(arrays["norms"], captions)
         values = self._compare(own, words, owners, tf.shape(hypotheses)[1], size, norms)
         batch = tf.shape(hypotheses, tf.int64)[0]
 
@@ -121,25 +103,19 @@ class NGramSimilarity(tf.Module, abc.ABC):
 
     def _numbered(self, texts: Sequence[tf.Tensor]) -> tuple[list[tf.RaggedTensor], tf.Tensor]:
         """The words of sentences as numbers below a size: those of the corpus come first."""
-        split = [tf.strings.split(tf.reshape(each, [-1])) for each in texts]
-        words, at = tf.unique(tf.concat([each.flat_values for each in split], axis=0))
+        split = [tf.strings.split(tf.reshape(sentences, [-1])) for sentences in texts]
+        words, at = tf.unique(tf.concat([words.flat_values for words in split], axis=0))
         numbers, count = self._word_ids.lookup(words), tf.size(words, tf.int64)
         numbers = tf.where(numbers == _UNKNOWN, self._words + tf.range(count), numbers)
-        sizes = [tf.size(each.flat_values) for each in split]
-        numbers = tf.split(tf.gather(numbers, at), sizes)
+        numbers = tf.split(tf.gather(numbers, at), [tf.size(words.flat_values) for words in split])
         numbered = [a.with_flat_values(b) for a, b in zip(split, numbers, strict=True)]
         return numbered, self._words + count
 
     def _compare(self, own, theirs, owners, width, size, norms=None) -> tf.Tensor:
-        """Similarities float64 [R, N].
+        """Similarities float64 [R, N] of `own` words [B * N, ()] and those of sentences [R, ()].
 
-        Args:
-            own: ragged int64 [B * N, (words)], of the hypotheses.
-            theirs: ragged int64 [R, (words)], of the sentences.
-            owners: int64 [R], to which of B a sentence is compared.
-            width: N.
-            size: above all numbers of words.
-            norms: float64 [R, orders], of the sentences, where they are known.
+        Sentence r is compared with the `width` hypotheses of image `owners[r]`. All word numbers
+        are below `size`. The `norms` [R, orders] of the sentences may be known.
         """
         grams = self._count(own, theirs, owners, tf.cast(width, tf.int64), size, norms is None)
         lengths = tf.reshape(own.row_lengths(), [-1, width])
@@ -179,18 +155,11 @@ class NGramSimilarity(tf.Module, abc.ABC):
             last = tf.where(last < self._words, last, _UNKNOWN)
             images = tf.gather(images, parents)
             nodes = self._children(tf.gather(nodes, parents), last) if order else last
-            levels.append(
-                (
-                    images * ORDERS + order,
-                    nodes,
-                    before + numbers,
-                    tf.gather(rows, begins) * ORDERS + order,
-                )
-            )
+            in_rows = tf.gather(rows, begins) * ORDERS + order
+            levels.append((images * ORDERS + order, nodes, before + numbers, in_rows))
             before += distinct
-        cells, nodes, numbers, rows = (
-            tf.concat(each, axis=0) for each in zip(*levels, strict=True)
-        )
+        columns = zip(*levels, strict=True)
+        cells, nodes, numbers, rows = (tf.concat(column, axis=0) for column in columns)
         is_own = rows < hypotheses * ORDERS
         cells_of_own = tf.stack([numbers, rows // ORDERS % width], axis=1)[is_own]
         ones = tf.ones([tf.shape(cells_of_own)[0]], tf.float64)

@@ -18,7 +18,7 @@ import tensorflow as tf
 from mrnn_tf import schema
 from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.retrieval.sentences import EncodedSentences
-from mrnn_tf.retrieval.softmax import Readout, in_blocks
+from mrnn_tf.retrieval.softmax import FLOATS, Readout, in_blocks
 
 _BOUNDS_AT_ONCE = 2**20  # values of g2(h + a); they stay in the cache
 
@@ -47,7 +47,7 @@ def expand(readout: Readout, sentences: EncodedSentences, mean: tf.Tensor) -> Ex
         directions = tf.transpose(tf.gather(readout.kernel, own, axis=1)) - expected
         return directions, tf.gather(log_probs, own, batch_dims=1)
 
-    specs = tf.TensorSpec([None, readout.size]), tf.TensorSpec([None])
+    specs = tf.TensorSpec([None, readout.kernel.shape[0]]), FLOATS
     directions, log_probs = in_blocks(at_mean, tf.shape(places)[0], specs)
     directions = tf.scatter_nd(places, directions, tf.shape(h, tf.int64))
     log_probs = tf.scatter_nd(places, log_probs, tf.shape(words, tf.int64))
@@ -62,14 +62,14 @@ def word_bounds(expansion: Expansion, sentence: tf.Tensor, images: tf.Tensor) ->
     """The highest log P [P, T] of the words of sentence `sentence[p]` by image p of [P, M]."""
     length = tf.shape(expansion.words)[1]
 
-    def bounds(numbers: tf.Tensor) -> list[tf.Tensor]:
+    def bounds(numbers: tf.Tensor) -> tf.Tensor:
         at = tf.gather(sentence, numbers)
         m = scaled_tanh(tf.gather(expansion.h, at) + tf.gather(images, numbers)[:, tf.newaxis])
         products = tf.reduce_sum(m * tf.gather(expansion.directions, at), axis=-1)
-        return [tf.reshape(tf.gather(expansion.offsets, at) + products, [-1])]
+        return tf.reshape(tf.gather(expansion.offsets, at) + products, [-1])
 
     at_once = _images_at_once(expansion, length)
-    [values] = in_blocks(bounds, tf.shape(sentence)[0], [tf.TensorSpec([None])], at_once)
+    values = in_blocks(bounds, tf.shape(sentence)[0], FLOATS, at_once)
     return tf.reshape(values, [-1, length])
 
 
@@ -81,16 +81,15 @@ def bounds(expansion: Expansion, images: tf.Tensor) -> tf.Tensor:
         h, directions = expansion.h[row, :length], expansion.directions[row, :length]
         offset = tf.reduce_sum(expansion.offsets[row])
 
-        def of_images(numbers: tf.Tensor) -> list[tf.Tensor]:
+        def of_images(numbers: tf.Tensor) -> tf.Tensor:
             m = scaled_tanh(h[:, tf.newaxis] + tf.gather(images, numbers))  # [T, I, M]
-            return [offset + tf.reduce_sum(tf.linalg.matvec(m, directions), axis=0)]
+            return offset + tf.reduce_sum(tf.linalg.matvec(m, directions), axis=0)
 
         at_once = _images_at_once(expansion, length)
-        [values] = in_blocks(of_images, tf.shape(images)[0], [tf.TensorSpec([None])], at_once)
-        return values
+        return in_blocks(of_images, tf.shape(images)[0], FLOATS, at_once)
 
     rows = tf.range(tf.shape(expansion.words)[0])
-    values = tf.map_fn(of_sentence, rows, fn_output_signature=tf.TensorSpec([None]))
+    values = tf.map_fn(of_sentence, rows, fn_output_signature=FLOATS)
     return tf.reshape(values, [-1, tf.shape(images)[0]])
 
 

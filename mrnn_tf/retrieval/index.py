@@ -6,11 +6,14 @@
 Local files are mapped into memory: opening an index reads only what is used of it.
 """
 
+# ruff: noqa: RUF009 (`_array` makes fields, not arrays)
+
 import dataclasses
 import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, compress, pairwise
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -43,83 +46,8 @@ class Texts(Sequence[bytes]):
         return self.content[begin : self.ends[row]].tobytes()
 
     def __iter__(self) -> Iterator[bytes]:
-        content, begin = self.content.tobytes(), 0
-        for end in self.ends.tolist():
-            yield content[begin:end]
-            begin = end
-
-
-@dataclasses.dataclass(frozen=True)
-class Entries:
-    """Images and sentences, ready to be searched."""
-
-    ids: Texts  # of the images
-    images: np.ndarray  # float32 [I, M], a = V_I I
-    captions: Texts  # the raw sentences
-    words: np.ndarray  # int32 [S, T], their ids with the end token, padded with `schema.PAD_ID`
-    vectors: np.ndarray  # float32 [S, M], v_s of the expansion around the mean image
-    mean_log_probs: np.ndarray  # float32 [S], log P(s|mean image)
-    log_marginals: np.ndarray  # float64 [S], log P(s)
-    owners: np.ndarray  # int32 [S], the row of the image that a sentence describes, or `NO_IMAGE`
-
-    @classmethod
-    def join(cls, parts: Sequence["Entries"]) -> "Entries":
-        """The entries of some parts, one after the other."""
-        names = [field.name for field in dataclasses.fields(cls)]
-        columns = {name: [getattr(part, name) for part in parts] for name in names}
-        longest = max(words.shape[1] for words in columns["words"])
-        columns["words"] = [
-            np.pad(words, [(0, 0), (0, longest - words.shape[1])], constant_values=schema.PAD_ID)
-            for words in columns["words"]
-        ]
-        first_image = np.cumsum([0, *map(len, columns["images"])], dtype=np.int32)
-        columns["owners"] = [
-            np.where(owners == NO_IMAGE, NO_IMAGE, owners + first)
-            for owners, first in zip(columns["owners"], first_image[:-1], strict=True)
-        ]
-        return cls(
-            **{
-                name: Texts.of([text for texts in values for text in texts])
-                if isinstance(values[0], Texts)
-                else np.concatenate(values)
-                for name, values in columns.items()
-            }
-        )
-
-    def without(self, ids: Iterable[bytes]) -> "Entries":
-        """The entries that are left without some images and their sentences."""
-        gone = set(ids)
-        kept = np.array([image_id not in gone for image_id in self.ids], bool)
-        new_rows = np.append(np.cumsum(kept, dtype=np.int32) - 1, np.int32(NO_IMAGE))
-        stays = np.append(kept, True)[self.owners]  # the last one is that of no image
-        entries = {}
-        for field in dataclasses.fields(Entries):
-            value = getattr(self, field.name)
-            mask = kept if field.name in ("ids", "images") else stays
-            is_text = isinstance(value, Texts)
-            entries[field.name] = Texts.of([*compress(value, mask)]) if is_text else value[mask]
-        return Entries(**entries | {"owners": new_rows[self.owners[stays]]})
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Every array by the name of its file."""
-        arrays = {}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, Texts):
-                arrays |= {f"{field.name}.{part}": array for part, array in vars(value).items()}
-            elif isinstance(value, np.ndarray):
-                arrays[field.name] = value
-        return arrays
-
-    @classmethod
-    def from_arrays(cls, arrays: dict[str, np.ndarray], **more) -> "Entries":
-        """The reverse of `arrays`."""
-        texts = {
-            name: Texts(arrays[f"{name}.content"], arrays[f"{name}.ends"])
-            for name in ("ids", "captions")
-        }
-        plain = {name: array for name, array in arrays.items() if "." not in name}
-        return cls(**texts, **plain, **more)
+        content = self.content.tobytes()
+        return (content[begin:end] for begin, end in pairwise([0, *self.ends.tolist()]))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,12 +68,80 @@ class Header:
     tool_version: str
 
 
+def _array(dtype: type, *axes: str) -> Any:
+    """A field with an array, whose shape the header has under the names of the axes."""
+    return dataclasses.field(metadata={"dtype": np.dtype(dtype), "axes": axes})
+
+
+@dataclasses.dataclass(frozen=True)
+class Entries:
+    """Images and sentences, ready to be searched."""
+
+    ids: Texts = _array(np.int64, "images")
+    images: np.ndarray = _array(np.float32, "images", "size")  # a = V_I I
+    captions: Texts = _array(np.int64, "sentences")  # the raw sentences
+    words: np.ndarray = _array(np.int32, "sentences", "longest")  # as `sentences.pad` makes them
+    vectors: np.ndarray = _array(np.float32, "sentences", "size")  # v_s, see `expansion`
+    mean_log_probs: np.ndarray = _array(np.float32, "sentences")  # log P(s|mean image)
+    log_marginals: np.ndarray = _array(np.float64, "sentences")  # log P(s)
+    owners: np.ndarray = _array(np.int32, "sentences")  # the row of its image, or `NO_IMAGE`
+
+    @classmethod
+    def join(cls, parts: Sequence["Entries"]) -> "Entries":
+        """The entries of some parts, one after the other."""
+        longest = max(part.words.shape[1] for part in parts)
+        rows, first = [], 0
+        for part in parts:
+            padding = [(0, 0), (0, longest - part.words.shape[1])]
+            words = np.pad(part.words, padding, constant_values=schema.PAD_ID)
+            owners = np.where(part.owners == NO_IMAGE, NO_IMAGE, part.owners + first)
+            first += len(part.ids)
+            part = dataclasses.replace(part, words=words, owners=owners)
+            rows.append([getattr(part, field.name) for field in dataclasses.fields(cls)])
+
+        def joined(values: Sequence[Texts] | Sequence[np.ndarray]) -> Texts | np.ndarray:
+            is_text = isinstance(values[0], Texts)
+            return Texts.of([*chain(*values)]) if is_text else np.concatenate(values)
+
+        return cls(*map(joined, zip(*rows, strict=True)))
+
+    def without(self, ids: Iterable[bytes]) -> "Entries":
+        """The entries that are left without some images and their sentences."""
+        gone, entries = set(ids), {}
+        kept = np.array([image_id not in gone for image_id in self.ids], bool)
+        stays = np.append(kept, True)[self.owners]  # the last one is that of no image
+        for field in dataclasses.fields(Entries):
+            value = getattr(self, field.name)
+            mask = kept if field.metadata["axes"][0] == "images" else stays
+            is_text = isinstance(value, Texts)
+            entries[field.name] = Texts.of([*compress(value, mask)]) if is_text else value[mask]
+        new_rows = np.append(np.cumsum(kept, dtype=np.int32) - 1, np.int32(NO_IMAGE))
+        return Entries(**entries | {"owners": new_rows[entries["owners"]]})
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Every array by the name of its file."""
+        arrays = {}
+        for name, value in vars(self).items():
+            if isinstance(value, Texts):
+                arrays |= {f"{name}.{part}": array for part, array in vars(value).items()}
+            elif isinstance(value, np.ndarray):
+                arrays[name] = value
+        return arrays
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, np.ndarray], **more) -> "Entries":
+        """The reverse of `arrays`."""
+        for name in ("ids", "captions"):
+            more[name] = Texts(arrays[f"{name}.content"], arrays[f"{name}.ends"])
+        return cls(**more, **{name: array for name, array in arrays.items() if "." not in name})
+
+
 @dataclasses.dataclass(frozen=True)
 class Index(Entries):
     """Entries, and what they were made with."""
 
-    mean: np.ndarray  # float32 [M], the mean image, around which sentences are expanded
-    sample: np.ndarray  # float32 [n, M], the sampled training images of P(s)
+    mean: np.ndarray = _array(np.float32, "size")  # around which sentences are expanded
+    sample: np.ndarray = _array(np.float32, "sample", "size")  # training images of P(s)
     header: Header
 
     @property
@@ -177,46 +173,32 @@ class Index(Entries):
                 f"{folder} is the index of another model: its fingerprint is {header.model[:12]}, "
                 f"this model's is {model[:12]}."
             )
-        forms = _forms(header)
-        arrays = {name: _load_array(folder, name) for name in forms}
-        for name, (dtype, shape) in forms.items():
-            if name.endswith(".content"):
-                ends = arrays[name.replace("content", "ends")]
+        arrays = {}
+        for field in dataclasses.fields(cls)[:-1]:  # the last is the header
+            name, dtype = field.name, field.metadata["dtype"]
+            shape = tuple(getattr(header, axis) for axis in field.metadata["axes"])
+            if field.type is Texts:
+                ends = _load_array(folder, f"{name}.ends", dtype, shape)
+                arrays[f"{name}.ends"] = ends
+                name, dtype = f"{name}.content", np.dtype(np.uint8)
                 shape = (int(ends[-1]) if len(ends) else 0,)
-            array = arrays[name]
-            if (array.dtype, array.shape) != (dtype, shape):
-                raise UserError(
-                    f"{folder}/{name}.npy holds {array.dtype} {list(array.shape)}, but the index "
-                    f"has {np.dtype(dtype)} {list(shape)} by its header: it is damaged."
-                )
+            arrays[name] = _load_array(folder, name, dtype, shape)
         return cls.from_arrays(arrays, header=header)
 
 
-def _forms(header: Header) -> dict[str, tuple[type, tuple]]:
-    """The type and the shape of every array; the bytes of texts are as many as their ends say."""
-    images, sentences, size = header.images, header.sentences, header.size
-    return {
-        "ids.content": (np.uint8, ()),
-        "ids.ends": (np.int64, (images,)),
-        "images": (np.float32, (images, size)),
-        "captions.content": (np.uint8, ()),
-        "captions.ends": (np.int64, (sentences,)),
-        "words": (np.int32, (sentences, header.longest)),
-        "vectors": (np.float32, (sentences, size)),
-        "mean_log_probs": (np.float32, (sentences,)),
-        "log_marginals": (np.float64, (sentences,)),
-        "owners": (np.int32, (sentences,)),
-        "mean": (np.float32, (size,)),
-        "sample": (np.float32, (header.sample, size)),
-    }
-
-
-def _load_array(folder: str, name: str) -> np.ndarray:
+def _load_array(folder: str, name: str, dtype: np.dtype, shape: tuple) -> np.ndarray:
     path = tf.io.gfile.join(folder, f"{name}.npy")
     try:
         if "://" not in path:
-            return np.load(path, mmap_mode="r")
-        with tf.io.gfile.GFile(path, "rb") as file:
-            return np.load(io.BytesIO(file.read()))
+            array = np.load(path, mmap_mode="r")
+        else:
+            with tf.io.gfile.GFile(path, "rb") as file:
+                array = np.load(io.BytesIO(file.read()))
     except (OSError, ValueError, EOFError, tf.errors.NotFoundError) as error:
         raise UserError(f"{path} cannot be read: {error}; the index is damaged.") from error
+    if (array.dtype, array.shape) != (dtype, shape):
+        raise UserError(
+            f"{path} holds {array.dtype} {list(array.shape)}, but the index has {dtype} "
+            f"{list(shape)} by its header: it is damaged."
+        )
+    return array

@@ -50,5 +50,4 @@ def log_marginals(
 def log_mean_exp(log_probs: np.ndarray | Sequence[Sequence[float]]) -> np.ndarray:
     """log of the mean of exp over the last axis, in float64."""
     log_probs = np.asarray(log_probs, np.float64)
-    highest = log_probs.max(axis=-1, keepdims=True)
-    return np.log(np.exp(log_probs - highest).mean(axis=-1)) + highest[..., 0]
+    return np.logaddexp.reduce(log_probs, axis=-1) - np.log(log_probs.shape[-1])

@@ -31,9 +31,6 @@ _EXPANSION = Expansion(*_SENTENCES, tf.TensorSpec([None, None, None]), _FLOATS, 
 class Scorer:
     """Scores sentences by images.
 
-    Args:
-        model: MRNN.
-
     Attributes:
         readout: softmax.Readout.
         arrays: dict of the variables that are not the model's own: the kernel where it is computed.
@@ -55,11 +52,8 @@ class Scorer:
             raise UserError(
                 f"`features` must be an array [images, {wanted}]; got {list(features.shape)}."
             )
-        parts = [
-            self.model.project_image(features[first : first + batch_size])["multimodal"].numpy()
-            for first in range(0, len(features), batch_size)
-        ]
-        return np.concatenate([np.zeros((0, self.model.multimodal_size), np.float32), *parts])
+        batches = np.array_split(features, range(batch_size, len(features), batch_size))
+        return np.concatenate([self.model.project_image(batch)["multimodal"] for batch in batches])
 
     @tf.function(input_signature=[_IDS])
     def read(self, words: tf.Tensor) -> EncodedSentences:
@@ -80,11 +74,11 @@ class Scorer:
         place = tf.stack([tf.gather(tf.cast(rows, tf.int64), pair), t], axis=1)
         image = tf.gather(columns, pair)
 
-        def score(numbers: tf.Tensor) -> list[tf.Tensor]:
+        def score(numbers: tf.Tensor) -> tf.Tensor:
             a = tf.gather(images, tf.gather(image, numbers))
-            return [self._log_probs(sentences, tf.gather(place, numbers), a)]
+            return self._log_probs(sentences, tf.gather(place, numbers), a)
 
-        [log_probs] = softmax.in_blocks(score, tf.shape(pair)[0], [tf.TensorSpec([None])])
+        log_probs = softmax.in_blocks(score, tf.shape(pair)[0])
         # Every sentence has a word, the end token: no pair is left out.
         return tf.cast(tf.math.segment_sum(tf.cast(log_probs, tf.float64), pair), tf.float32)
 
@@ -99,10 +93,10 @@ class Scorer:
         """
         bounds = expansions.bounds(expansion, images)
         bounds = tf.debugging.check_numerics(bounds, "an upper bound of log P(s|I)")
-        pairs = tf.where(bounds >= thresholds - ROUNDING)
+        can_reach = bounds >= thresholds - ROUNDING
+        pairs = tf.where(can_reach | tf.math.is_nan(thresholds))  # NaN is refused with the pairs
         rows, columns = tf.unstack(tf.cast(pairs, tf.int32), axis=1)
-        with tf.control_dependencies([_assert_no_nan(thresholds)]):
-            least = tf.gather_nd(thresholds, pairs)
+        least = tf.gather_nd(thresholds, pairs)
         scores, used = self.pairs_at_least(expansion, rows, images, columns, least)
         missing = tf.fill(tf.shape(thresholds), -np.inf)
         return tf.tensor_scatter_nd_update(missing, pairs, scores), used
@@ -125,31 +119,24 @@ class Scorer:
             least = tf.gather(thresholds, numbers)
             return self._word_by_word(expansion, order, tf.gather(rows, numbers), a, least)
 
-        with tf.control_dependencies([_assert_no_nan(thresholds)]):
-            specs = tf.TensorSpec([None]), tf.TensorSpec([None], tf.int32)
-            # Most pairs are dropped early: more of them fill the blocks of softmax rows.
-            scores, used = softmax.in_blocks(score, tf.shape(rows)[0], specs, 4 * softmax.ROWS)
+        # A comparison with NaN would drop a pair silently.
+        is_number = tf.logical_not(tf.reduce_any(tf.math.is_nan(thresholds)))
+        tf.debugging.Assert(is_number, ["A threshold of log P(s|I) is NaN."])
+        # Most pairs are dropped early: more of them fill the blocks of softmax rows.
+        scores, used = softmax.in_blocks(
+            score, tf.shape(rows)[0], (softmax.FLOATS, _INTS), 4 * softmax.ROWS
+        )
         return scores, tf.reduce_sum(used)
 
     def matrix(self, sentences: EncodedSentences, images: np.ndarray) -> np.ndarray:
         """log P [S, I] of every sentence by every image a [I, M]."""
-        count = len(sentences.words)
-        parts = [np.zeros((count, 0), np.float32)]
-        for first in range(0, len(images), softmax.ROWS):
-            a = images[first : first + softmax.ROWS]
-            rows, columns = np.divmod(np.arange(count * len(a)), len(a))
-            scores = self.pairs(sentences, rows, a, columns).numpy()
-            parts.append(scores.reshape(count, len(a)))
+        count, parts = len(sentences.words), []
+        for a in np.array_split(images, range(softmax.ROWS, len(images), softmax.ROWS)):
+            rows, columns = np.repeat(np.arange(count), len(a)), np.tile(np.arange(len(a)), count)
+            parts.append(tf.reshape(self.pairs(sentences, rows, a, columns), [count, len(a)]))
         return np.concatenate(parts, axis=1)
 
-    def _word_by_word(
-        self,
-        expansion: Expansion,
-        order: tf.Tensor,
-        rows: tf.Tensor,
-        images: tf.Tensor,
-        least: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
+    def _word_by_word(self, expansion, order, rows, images, least) -> tuple[tf.Tensor, tf.Tensor]:
         """log P [P] of sentence `rows[p]` by image p where it reaches `least`; softmax rows [P]."""
         bounds = expansions.word_bounds(expansion, rows, images)
         lengths = tf.gather(tf.math.count_nonzero(expansion.words, 1, dtype=tf.int32), rows)
@@ -165,11 +152,11 @@ class Scorer:
             t = tf.gather(order[:, rank], row)
             place = tf.stack([row, t], axis=1)
 
-            def score(numbers: tf.Tensor) -> list[tf.Tensor]:
+            def score(numbers: tf.Tensor) -> tf.Tensor:
                 a = tf.gather(images, tf.gather(alive, numbers))
-                return [self._log_probs(expansion, tf.gather(place, numbers), a)]
+                return self._log_probs(expansion, tf.gather(place, numbers), a)
 
-            [exact] = softmax.in_blocks(score, tf.shape(alive)[0], [tf.TensorSpec([None])])
+            exact = softmax.in_blocks(score, tf.shape(alive)[0])
             change = exact - tf.gather_nd(bounds, tf.stack([alive, t], axis=1))
             at = alive[:, tf.newaxis]
             highest = tf.tensor_scatter_nd_add(highest, at, tf.cast(change, tf.float64))
@@ -178,24 +165,14 @@ class Scorer:
 
         highest = tf.reduce_sum(tf.cast(bounds, tf.float64), axis=1)
         alive = hopeful(0, tf.range(tf.shape(rows)[0]), highest)
+        state = 0, alive, highest, tf.zeros_like(rows)
         _, _, highest, used = tf.while_loop(
-            lambda rank, alive, *_: tf.size(alive) > 0,
-            score_a_word,
-            (0, alive, highest, tf.zeros_like(rows)),
-            parallel_iterations=1,
+            lambda _, alive, *__: tf.size(alive) > 0, score_a_word, state, parallel_iterations=1
         )
         # What was dropped has an upper bound below its threshold.
         return tf.where(highest >= needed, tf.cast(highest, tf.float32), -np.inf), used
 
-    def _log_probs(
-        self, sentences: EncodedSentences | Expansion, place: tf.Tensor, images: tf.Tensor
-    ) -> tf.Tensor:
+    def _log_probs(self, sentences, place, images) -> tf.Tensor:
         """log P [R] of the words at `place` [R, 2] by images a [R, M]."""
         h, words = tf.gather_nd(sentences.h, place), tf.gather_nd(sentences.words, place)
         return self.readout.log_probs(h, images, words)
-
-
-def _assert_no_nan(thresholds: tf.Tensor) -> tf.Operation:
-    """Thresholds may be infinite, but a comparison with NaN would drop every pair silently."""
-    message = ["A threshold of log P(s|I) is NaN."]
-    return tf.debugging.Assert(tf.logical_not(tf.reduce_any(tf.math.is_nan(thresholds))), message)

@@ -14,7 +14,6 @@ import tensorflow as tf
 
 from mrnn_tf import schema
 from mrnn_tf.errors import UserError
-from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.retrieval.marginal import log_marginals
 from mrnn_tf.retrieval.scoring import ROUNDING, Scorer
 from mrnn_tf.retrieval.softmax import in_blocks
@@ -44,20 +43,13 @@ class SentenceTable(NamedTuple):
     @classmethod
     def of(cls, scorer: Scorer, words: np.ndarray, sample: np.ndarray) -> "SentenceTable":
         """The table of sentences int [S, T], with P(s) over the sampled images [n, M]."""
-        size, mean = len(words), sample.mean(axis=0)
-        table = cls(
-            words,
-            np.zeros((size, len(mean)), np.float32),
-            np.zeros(size, np.float32),
-            np.zeros(size),
-        )
-        for first in range(0, size, 8 * _SENTENCES_AT_ONCE):
-            rows = slice(first, first + 8 * _SENTENCES_AT_ONCE)
-            expansion = scorer.expand(scorer.read(words[rows]), mean)
-            table.vectors[rows] = expansion.vectors
-            table.at_mean[rows] = tf.reduce_sum(expansion.log_probs, axis=1)
-            table.marginals[rows] = log_marginals(scorer, expansion, sample)
-        return table
+        at_once, parts = 8 * _SENTENCES_AT_ONCE, []
+        for block in np.array_split(words, range(at_once, len(words), at_once)):
+            expansion = scorer.expand(scorer.read(block), sample.mean(axis=0))
+            at_mean = tf.reduce_sum(expansion.log_probs, axis=1)
+            marginals = log_marginals(scorer, expansion, sample)
+            parts.append((block, expansion.vectors, at_mean, marginals))
+        return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 def shortlist_size(items: int) -> int:
@@ -75,14 +67,12 @@ class Searcher:
     """Searches among images and among sentences.
 
     Args:
-        scorer: Scorer.
         mean: float [M]. The mean image, projected.
         images: float [I, M]. V_I I of the images.
-        table: SentenceTable; `None` where no sentences are searched for.
+        table: `None` where no sentences are searched for.
 
     Attributes:
-        arrays: dict of the variables that the search reads beside the model's; a SavedModel must
-            own them.
+        arrays: the variables beside the model's, which a SavedModel must own.
 
     Example:
 
@@ -99,36 +89,24 @@ class Searcher:
         table: SentenceTable | None = None,
     ):
         self.scorer = scorer
-        arrays = {"mean": mean, "images": images, "kernel": scorer.readout.kernel.numpy()}
-        if table is not None:
-            arrays |= table._asdict()
-        for name, array in arrays.items():
+        arrays = {"mean": mean, "images": images} | (table._asdict() if table else {})
+        for name, array in {**arrays, "kernel": scorer.readout.kernel.numpy()}.items():
             if not np.isfinite(array).all():
-                raise UserError(
-                    f"`{name}` must be finite to be searched; it holds NaN or infinity."
-                )
-        self.arrays = {**scorer.arrays, "mean": _variable(mean), "images": _variable(images)}
-        if table is not None:
-            self.arrays |= {name: _variable(getattr(table, name)) for name in ("words", "vectors")}
-            self.arrays["marginals"] = _variable(table.marginals)
-            self.arrays["priors"] = _variable(table.at_mean - table.marginals)
+                raise UserError(f"`{name}` must be finite to be searched, without NaN or infinity.")
+        if table:
+            arrays["priors"] = arrays.pop("at_mean") - table.marginals
+        self.arrays = scorer.arrays | {name: _variable(array) for name, array in arrays.items()}
 
     @tf.function(reduce_retracing=True)
     def search_images(
         self, words: tf.Tensor, k: int = 10, shortlist: int | None = BY_COUNT
     ) -> Hits:
-        """The images with the highest log P(s|I).
+        """The k images with the highest log P(s|I) of every query int [Q, T].
 
-        Args:
-            words: int [Q, T]. The queries, as `sentences.pad` makes them. One without a word of
-                the vocabulary finds nothing.
-            k: int. Images of a query.
-            shortlist: int. Images among which exact scores decide, `BY_COUNT` for as many as are
-                needed, or `None` for the exact best of all.
+        A query without a word of the vocabulary finds nothing. Exact scores decide among a
+        `shortlist` of so many images, `BY_COUNT` as many as are needed, or with `None` among all.
         """
         words, images = tf.cast(words, tf.int32), self.arrays["images"]
-        if not images.shape[0]:
-            return Hits(*_nothing(tf.shape(words)[0], k), tf.constant(0))
         count = listed(images.shape[0], k, shortlist)
         few = min(_FEW * k, count)
 
@@ -138,34 +116,32 @@ class Searcher:
             # The part of the mean image is the same for all.
             estimates = tf.matmul(expansion.vectors, images, transpose_b=True)
             near = _highest(estimates, count)
-            row = tf.range(tf.shape(near)[0])[:, tf.newaxis]
+            row = tf.range(tf.shape(near)[0])
 
-            first = near[:, :few]
-            scores = self.scorer.pairs(
-                sentences, _spread(row, first), images, tf.reshape(first, [-1])
-            )
+            first, rest = near[:, :few], near[:, few:]
+            rows, columns = tf.repeat(row, few), tf.reshape(first, [-1])
+            scores = self.scorer.pairs(sentences, rows, images, columns)
             scores = tf.reshape(scores, tf.shape(first))
             least = _kth(scores, k)
             if shortlist is None:
-                known = tf.stack([tf.repeat(row, few, axis=1), first], axis=-1)
+                known = tf.stack([rows, columns], axis=1)
                 thresholds = tf.repeat(least[:, tf.newaxis], images.shape[0], axis=1)
-                thresholds = tf.tensor_scatter_nd_update(
-                    thresholds, known, tf.fill(tf.shape(first), np.inf)
-                )
+                # What is known is not scored again.
+                infinity = tf.fill(tf.shape(rows), np.inf)
+                thresholds = tf.tensor_scatter_nd_update(thresholds, known, infinity)
                 others, used = self.scorer.at_least(expansion, images, thresholds)
-                scores = tf.tensor_scatter_nd_update(others, known, scores)
+                scores = tf.tensor_scatter_nd_update(others, known, tf.reshape(scores, [-1]))
                 near = tf.repeat(tf.range(images.shape[0])[tf.newaxis], tf.size(row), axis=0)
             else:
-                rest = near[:, few:]
-                rows = _spread(row, rest)
+                rows, columns = tf.repeat(row, count - few), tf.reshape(rest, [-1])
                 others, used = self.scorer.pairs_at_least(
-                    expansion, rows, images, tf.reshape(rest, [-1]), tf.gather(least, rows)
+                    expansion, rows, images, columns, tf.gather(least, rows)
                 )
                 scores = tf.concat([scores, tf.reshape(others, tf.shape(rest))], axis=1)
             length = tf.math.count_nonzero(sentences.words, dtype=tf.int32)
             return Hits(*_best(near, scores, k), used + (1 + few) * length)
 
-        asks = tf.reduce_any(words > schema.UNKNOWN_ID, axis=1)
+        asks = tf.reduce_any(words > schema.UNKNOWN_ID, axis=1) & (images.shape[0] > 0)
         return _answer(search, asks, k, _SENTENCES_AT_ONCE)
 
     @tf.function(reduce_retracing=True)
@@ -179,8 +155,6 @@ class Searcher:
         """
         scorer, arrays = self.scorer, self.arrays
         items = arrays["words"].shape[0]
-        if not items:
-            return Hits(*_nothing(tf.shape(images)[0], k), tf.constant(0))
         count = listed(items, k, shortlist)
 
         def search_listed(query: tf.Tensor) -> Hits:
@@ -194,7 +168,7 @@ class Searcher:
             used = tf.math.count_nonzero(sentences.words, dtype=tf.int32)
             return Hits(*_best(near, scores[tf.newaxis], k), used)
 
-        asks = tf.reduce_all(tf.math.is_finite(images), axis=1)
+        asks = tf.reduce_all(tf.math.is_finite(images), axis=1) & (items > 0)
         first = _answer(search_listed, asks, k, 1)
         if shortlist is not None:
             return first
@@ -208,60 +182,20 @@ class Searcher:
                 expansion = scorer.expand(sentences, arrays["mean"])
                 marginals = tf.gather(arrays["marginals"], block)[:, tf.newaxis]
                 log_probs, taken = scorer.at_least(expansion, own, least + marginals)
-                block_rows = tf.repeat(block[tf.newaxis], tf.size(queries), axis=0)
-                best = _best(
-                    tf.concat([rows, block_rows], axis=1),
-                    tf.concat([scores, tf.transpose(log_probs - marginals)], axis=1),
-                    k,
-                )
+                block = tf.repeat(block[tf.newaxis], tf.size(queries), axis=0)
+                rows = tf.concat([rows, block], axis=1)
+                scores = tf.concat([scores, tf.transpose(log_probs - marginals)], axis=1)
                 taken += tf.math.count_nonzero(sentences.words, dtype=tf.int32)
-                return begin + _SENTENCES_AT_ONCE, *best, used + taken
+                return begin + _SENTENCES_AT_ONCE, *_best(rows, scores, k), used + taken
 
+            none = (0, *_nothing(tf.size(queries), k), 0)
             _, *hits = tf.while_loop(
-                lambda begin, *_: begin < items,
-                more,
-                (0, *_nothing(tf.size(queries), k), 0),
-                parallel_iterations=1,
+                lambda begin, *_: begin < items, more, none, parallel_iterations=1
             )
             return Hits(*hits)
 
         hits = _answer(search_all, asks, k, tf.maximum(1, tf.size(asks)))
         return hits._replace(softmax_rows=hits.softmax_rows + first.softmax_rows)
-
-
-class SimilarImages:
-    """Searches for the nearest images by refined features, g2(V_I I).
-
-    Args:
-        images: float [I, M]. V_I I of the images.
-
-    Attributes:
-        arrays: as of `Searcher`.
-    """
-
-    def __init__(self, images: np.ndarray):
-        refined = scaled_tanh(images).numpy()
-        squares = np.einsum("im,im->i", refined, refined)
-        self.arrays = {"refined": _variable(refined), "refined_squares": _variable(squares)}
-
-    @tf.function(reduce_retracing=True)
-    def search(self, images: tf.Tensor, k: int = 10, shortlist: int = BY_COUNT) -> Hits:
-        """The nearest of every image a [Q, M]; the score is minus the Euclidean distance."""
-        refined, squares = self.arrays["refined"], self.arrays["refined_squares"]
-        asks = tf.reduce_all(tf.math.is_finite(images), axis=1)
-        if not refined.shape[0]:
-            return Hits(*_nothing(tf.size(asks), k), tf.constant(0))
-
-        def search(query: tf.Tensor) -> Hits:
-            own = scaled_tanh(tf.gather(images, query))  # of one query
-            nearness = 2 * tf.matmul(own, refined, transpose_b=True) - squares
-            near = _highest(nearness, listed(refined.shape[0], k, shortlist))
-            near = tf.sort(near)  # equally near ones by their number
-            # Not from the product, which is not exact for what lies near.
-            distances = tf.norm(tf.gather(refined, near) - own[:, tf.newaxis], axis=-1)
-            return Hits(*_best(near, -distances, k), tf.constant(0))
-
-        return _answer(search, asks, k, 1)
 
 
 def _answer(
@@ -270,15 +204,12 @@ def _answer(
     """The hits of the queries that ask [Q] for something, `at_once` of them together."""
     asked = tf.where(asks)
 
-    def search_block(numbers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    def search_block(numbers: tf.Tensor) -> Hits:
         hits = search(tf.gather(asked[:, 0], numbers))
-        return hits.rows, hits.scores, hits.softmax_rows[tf.newaxis]
+        return hits._replace(softmax_rows=hits.softmax_rows[tf.newaxis])
 
-    specs = (
-        tf.TensorSpec([None, k], tf.int32),
-        tf.TensorSpec([None, k]),
-        tf.TensorSpec([None], tf.int32),
-    )
+    rows, scores = tf.TensorSpec([None, k], tf.int32), tf.TensorSpec([None, k])
+    specs = Hits(rows, scores, tf.TensorSpec([None], tf.int32))
     *hits, used = in_blocks(search_block, tf.shape(asked)[0], specs, at_once)
     hits = [
         tf.tensor_scatter_nd_update(missing, asked, values)
@@ -307,11 +238,6 @@ def _kth(scores: tf.Tensor, k: int) -> tf.Tensor:
     """What the k-th best reaches [Q] in any case; minus infinity where there are fewer."""
     _, best = _best(tf.zeros_like(scores, tf.int32), scores, k)
     return best[:, -1] - ROUNDING
-
-
-def _spread(row: tf.Tensor, listed_rows: tf.Tensor) -> tf.Tensor:
-    """The query [Q * L] of every listed item [Q, L]."""
-    return tf.repeat(row[:, 0], tf.shape(listed_rows)[1])
 
 
 def _nothing(queries: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:

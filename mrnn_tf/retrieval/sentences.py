@@ -24,14 +24,13 @@ class EncodedSentences(NamedTuple):
 
 def check_searchable(model: MRNN) -> None:
     """Refuses a variant whose sentences cannot be read without an image, or that sees none."""
-    variant = model.config.variant
+    refused = f"The variant `{model.config.variant}` cannot be searched or indexed: "
     if model.wiring.recurrence_sees_image:
         raise UserError(
-            f"The variant `{variant}` cannot be searched or indexed: its recurrence sees the "
-            "image, so no sentence can be read once for all images."
+            refused + "its recurrence sees the image, which sentences are read without."
         )
     if not model.wiring.image_to:
-        raise UserError(f"The variant `{variant}` cannot be searched: it sees no image.")
+        raise UserError(refused + "it sees no image.")
 
 
 def pad(ids: Sequence[Sequence[int]]) -> np.ndarray:

@@ -4,14 +4,15 @@ Everything here takes and gives tensors, and is traced into the servable of an i
 are computed at a time, so that memory does not grow with the number of pairs.
 """
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from mrnn_tf.model.layers import scaled_tanh
 
 ROWS = 2048  # softmax rows at once; they stay in the processor's cache
+FLOATS = tf.TensorSpec([None])
 
 
 class Readout(NamedTuple):
@@ -19,11 +20,6 @@ class Readout(NamedTuple):
 
     kernel: tf.Variable  # [M, V]
     bias: tf.Variable  # [V]
-
-    @property
-    def size(self) -> int:
-        """M."""
-        return self.kernel.shape[0]
 
     def logits(self, m: tf.Tensor) -> tf.Tensor:
         """The logits [R, V] of m [R, M]."""
@@ -36,32 +32,26 @@ class Readout(NamedTuple):
 
 
 def in_blocks(
-    compute: Callable[[tf.Tensor], Sequence[tf.Tensor]],
+    compute: Callable[[tf.Tensor], Any],
     count: tf.Tensor,
-    specs: Sequence[tf.TensorSpec],
+    specs: Any = FLOATS,
     at_once: int | tf.Tensor | None = None,
-) -> list[tf.Tensor]:
+) -> Any:
     """Concatenates what `compute` returns for the numbers below `count`, a block at a time.
 
-    Args:
-        compute: takes numbers int32 [R], returns tensors [R, ...].
-        count: int32 scalar.
-        specs: of the tensors that `compute` returns.
-        at_once: the size of a block; `ROWS` by default.
+    It takes numbers int32 [R] and returns tensors [R, ...], one or several, of these `specs`. R is
+    `at_once`, `ROWS` by default.
     """
-    at_once = at_once or ROWS if not tf.is_tensor(at_once) else at_once
+    at_once = ROWS if at_once is None else at_once
     blocks = -(-count // at_once)
-    parts = [
-        tf.TensorArray(spec.dtype, blocks, infer_shape=False, element_shape=spec.shape)
-        for spec in specs
-    ]
 
-    def add(block: tf.Tensor, parts: list[tf.TensorArray]):
-        numbers = tf.range(block * at_once, tf.minimum((block + 1) * at_once, count))
-        values = compute(numbers)
-        return block + 1, [part.write(block, x) for part, x in zip(parts, values, strict=True)]
+    def array(spec: tf.TensorSpec) -> tf.TensorArray:
+        return tf.TensorArray(spec.dtype, blocks, infer_shape=False, element_shape=spec.shape)
 
-    _, parts = tf.while_loop(
-        lambda block, _: block < blocks, add, (0, parts), parallel_iterations=1
-    )
-    return [part.concat() for part in parts]
+    def add(block: tf.Tensor, parts: Any):
+        values = compute(tf.range(block * at_once, tf.minimum((block + 1) * at_once, count)))
+        return block + 1, tf.nest.map_structure(lambda part, x: part.write(block, x), parts, values)
+
+    state = 0, tf.nest.map_structure(array, specs)
+    _, parts = tf.while_loop(lambda block, _: block < blocks, add, state, parallel_iterations=1)
+    return tf.nest.map_structure(lambda part: part.concat(), parts)
