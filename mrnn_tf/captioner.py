@@ -2,7 +2,7 @@
 
 import dataclasses
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -61,27 +61,21 @@ class Unreadable:
 
 
 class Images:
-    """Turns images of any kind into features, and asks something about these, batch by batch.
+    """Turns images of any kind into features [D], and asks something about these, in batches.
 
-    Args:
-        feature_size: int, D.
-        encode: the signature `encode_image`; `None` takes features only.
+    Without the signature `encode_image` it takes features only.
     """
 
     def __init__(self, feature_size: int, encode: Signature | None = None):
         self._feature_size, self._encode = feature_size, encode
 
     def answer(
-        self,
-        images: Photo | Sequence[Photo],
-        ask: Callable[[np.ndarray, list[int]], Sequence],
+        self, images: Photo | Sequence[Photo], ask: Callable[[np.ndarray, list[int]], Sequence]
     ) -> Any:
-        """One result an image.
+        """One result an image: what `ask` makes of the features [B, D] and numbers of images.
 
-        Args:
-            images: an image, or a sequence of them, which gives a list of results. There an image
-                that cannot be read has an `Unreadable`; alone it raises `UserError`.
-            ask: makes results of the features [B, D] of readable images, and of their numbers.
+        A sequence of images gives a list, in which an image that cannot be read has an
+        `Unreadable`; alone it raises `UserError`.
         """
         if not is_batch(images):
             [result] = self.answer([images], ask)
@@ -101,27 +95,22 @@ class Images:
 
     def _features(self, batch: Sequence[Photo]) -> list[np.ndarray | Unreadable]:
         loaded = [_load(photo) for photo in batch]
-        contents = [content for content in loaded if isinstance(content, bytes)]
-        encoded = self._encoded(contents)
+        rows = [row for row, content in enumerate(loaded) if isinstance(content, bytes)]
+        if rows and self._encode is None:
+            for row in rows:
+                loaded[row] = Unreadable("The model has no image encoder: give features.")
+        elif rows:
+            encoded = self._encode(image_bytes=tf.constant([loaded[row] for row in rows]))
+            for row, features in zip(rows, encoded[schema.FEATURES].numpy(), strict=True):
+                is_decoded = features.any()
+                loaded[row] = features if is_decoded else Unreadable("It cannot be decoded.")
+        size = self._feature_size
         return [
-            next(encoded) if isinstance(content, bytes) else self._checked(content)
-            for content in loaded
+            Unreadable(f"The model takes {size} features, not {len(features)}.")
+            if isinstance(features, np.ndarray) and len(features) != size
+            else features
+            for features in loaded
         ]
-
-    def _encoded(self, contents: list[bytes]) -> Iterator[np.ndarray | Unreadable]:
-        if self._encode is None:
-            yield from (
-                Unreadable("The model has no image encoder: give features.") for _ in contents
-            )
-        elif contents:
-            encoded = self._encode(image_bytes=tf.constant(contents))[schema.FEATURES]
-            for features in encoded.numpy():
-                yield features if features.any() else Unreadable("The image cannot be decoded.")
-
-    def _checked(self, features: np.ndarray | Unreadable) -> np.ndarray | Unreadable:
-        if isinstance(features, Unreadable) or len(features) == self._feature_size:
-            return features
-        return Unreadable(f"The model takes {self._feature_size} features, not {len(features)}.")
 
 
 class Captioner:
@@ -131,10 +120,7 @@ class Captioner:
     vector of features; a list of them is a batch and gives a list. In a batch, an image that cannot
     be read has an `Unreadable` for its result; alone it raises `UserError`.
 
-    Args:
-        signatures: the functions of `Inference.signatures`, or of a SavedModel.
-
-    Example:
+    `signatures` are the functions of `Inference.signatures`, or of a SavedModel.
 
     >>> captioner = mrnn_tf.Captioner.load(model)
     >>> captions = captioner.caption(photo)
@@ -151,13 +137,10 @@ class Captioner:
 
     @classmethod
     def load(cls, path: str | os.PathLike, *, top_k: int = TOP_K, **search) -> "Captioner":
-        """Loads a model.
+        """Loads a version that `export.task` made, the newest of a folder of them, or a run.
 
-        Args:
-            path: a version that `export.task` made, such as `models/mrnn/1`; the folder of such
-                versions, which gives the newest; or the directory of a run.
-            top_k: int. The most words that `next_words` returns; of a run only.
-            search: fields of `BeamSearch`; of a run only. An export has fixed them.
+        Of a run, `top_k`, the most words that `next_words` returns, and the fields of `BeamSearch`
+        can be chosen; an export has fixed them.
         """
         path = os.fspath(path)
         version = versions.newest(path)
@@ -179,12 +162,9 @@ class Captioner:
     def caption(
         self, images: Photo | Sequence[Photo], prefix: str = "", n: int | None = None
     ) -> list[Caption] | list[list[Caption] | Unreadable]:
-        """The best captions of each image, best first.
+        """The `n` best captions of each image, best first; by default all that the search keeps.
 
-        Args:
-            images: an image, or a list of them.
-            prefix: str. Words that the captions begin with; `log_prob` counts those that follow.
-            n: int. How many captions; all that the search keeps by default.
+        They begin with the words of `prefix`; `log_prob` counts those that follow.
         """
         return self.images.answer(images, lambda features, _: self._captions(features, prefix, n))
 
@@ -230,35 +210,28 @@ class Captioner:
     def _captions(self, features: np.ndarray, prefix: str, n: int | None) -> list[list[Caption]]:
         prefixes = tf.constant([prefix] * len(features))
         batch = self._run(schema.BEAM_DECODE, features=tf.constant(features), prefix=prefixes)
+        names = schema.WORDS, schema.WORD_LOG_PROBS, schema.WORD_EVIDENCE
+        columns = [batch[name] for name in (schema.CAPTIONS, schema.LOG_PROBS, *names)]
         return [
             [
                 Caption(sentence.decode(), float(log_prob), _words(*words))
                 for sentence, log_prob, *words in zip(*image, strict=True)
                 if log_prob > schema.MISSING_LOG_PROB / 2
             ][:n]
-            for image in zip(
-                batch[schema.CAPTIONS],
-                batch[schema.LOG_PROBS],
-                batch[schema.WORDS],
-                batch[schema.WORD_LOG_PROBS],
-                batch[schema.WORD_EVIDENCE],
-                strict=True,
-            )
+            for image in zip(*columns, strict=True)
         ]
 
     def _scores(self, features: np.ndarray, sentences: list[str]) -> list[Score]:
         texts = tf.constant(sentences)
-        batch = self._run(schema.SENTENCE_LOG_PROB, features=tf.constant(features), sentences=texts)
+        features = tf.constant(features)
+        batch = self._run(schema.SENTENCE_LOG_PROB, features=features, sentences=texts)
+        names = schema.LOG_PROB, schema.PERPLEXITY, schema.NUM_UNKNOWN
+        figures = zip(*(batch[name].tolist() for name in names), strict=True)
         words = [[*tokens, schema.END.encode()] for tokens in text.tokenize(texts).to_list()]
         return [
-            Score(float(log_prob), float(perplexity), int(unknown), _words(tokens, log_probs))
-            for log_prob, perplexity, unknown, tokens, log_probs in zip(
-                batch[schema.LOG_PROB],
-                batch[schema.PERPLEXITY],
-                batch[schema.NUM_UNKNOWN],
-                words,
-                batch[schema.WORD_LOG_PROBS],
-                strict=True,
+            Score(*row, _words(tokens, log_probs))
+            for row, tokens, log_probs in zip(
+                figures, words, batch[schema.WORD_LOG_PROBS], strict=True
             )
         ]
 

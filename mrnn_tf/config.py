@@ -15,17 +15,9 @@ from typing import Any, ClassVar, Self
 from mrnn_tf.errors import UserError
 
 VARIANTS = (
-    "mrnn",
-    "rnn_base",
-    "no_emb_input",
-    "one_layer_emb",
-    "emb_one_input",
-    "vis_in_rnn",
-    "vis_in_rnn_both",
-    "vis_in_rnn_both_shared",
-    "mrnn_shared",
-    "nic",
-)
+    "mrnn", "rnn_base", "no_emb_input", "one_layer_emb", "emb_one_input", "vis_in_rnn",
+    "vis_in_rnn_both", "vis_in_rnn_both_shared", "mrnn_shared", "nic",
+)  # fmt: skip
 CELLS = ("mrnn", "elman", "gru", "lstm")
 ACTIVATIONS = ("relu", "sigmoid", "scaled_tanh")
 OPTIMIZERS = ("adam", "sgd")

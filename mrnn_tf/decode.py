@@ -46,12 +46,9 @@ class Decoded(NamedTuple):
 def begin(
     model: MRNN, image: Image, prefix: tf.Tensor | None = None
 ) -> tuple[Step, State, tf.Tensor]:
-    """The step function for some images, their first state and the ids to read first.
+    """The step function for B images, their first state and the ids to read first.
 
-    Args:
-        model: MRNN.
-        image: what `model.project_image` returns, for B images.
-        prefix: int [B, P], words that sentences begin with, padded on the right; none by default.
+    `prefix` int [B, P] holds words that sentences begin with, padded on the right.
     """
     state = model.initial_state(image)
     ids = tf.fill([tf.shape(state[0])[0]], schema.START_ID)
@@ -83,16 +80,11 @@ def sample(
     copies: int = 1,
     max_words: int = 20,
 ) -> Decoded:
-    """Sentences drawn word by word; `log_probs` are the model's own, whatever the temperature.
+    """`copies` sentences for every image, drawn word by word; equal seeds draw equal sentences.
 
-    Args:
-        step, state, ids: from `begin`.
-        seed: int. Equal seeds draw equal sentences.
-        temperature: float. Divides the logits.
-        top_k: int. Draws from the k most probable words only; 0 from all.
-        top_p: float. Draws from the fewest words that hold this share of the probability.
-        copies: int. Sentences for every image, in the order drawn.
-        max_words: int. The longest sentence.
+    The temperature divides the logits, but `log_probs` are the model's own. `top_k` draws from the
+    k most probable words only, 0 from all, and `top_p` from the fewest words that hold this share
+    of the probability.
     """
     if temperature <= 0.0:
         raise UserError(f"`temperature` must be above 0; got {temperature}.")
@@ -119,22 +111,14 @@ def sample(
 
 
 def beam(
-    step: Step,
-    state: State,
-    ids: tf.Tensor,
-    search: BeamSearch,
-    n_best: int | None = None,
+    step: Step, state: State, ids: tf.Tensor, search: BeamSearch, n_best: int | None = None
 ) -> Decoded:
     """The most probable sentences that a beam search finds.
 
     `search.beam` live sentences of an image are extended at a time. Each may end at any word and
     then competes with all that ended before, and is extended no further once it cannot enter the
-    list any more. Equal scores keep the order of their words' ids.
-
-    Args:
-        step, state, ids: from `begin`.
-        search: BeamSearch.
-        n_best: int. Sentences that are wanted for an image; `search.beam` by default.
+    list any more. Equal scores keep the order of their words' ids. `n_best` sentences of an image
+    are returned, `search.beam` by default.
     """
     width, max_words, length_power = search.beam, search.max_words, search.length_power
     n_best = n_best or width
@@ -192,11 +176,8 @@ def beam(
     only_first = tf.where(tf.range(width) == 0, 0.0, _MISSING)
     live = nothing(width)._replace(log_probs=tf.repeat(only_first[tf.newaxis], images, axis=0))
     done = nothing(n_best)
-    growing = Decoded(
-        tf.TensorShape([None, None, None]),
-        tf.TensorShape([None, None]),
-        tf.TensorShape([None, None, None]),
-    )
+    matrix, cube = tf.TensorShape([None, None]), tf.TensorShape([None, None, None])
+    growing = Decoded(cube, matrix, cube)
     shapes = tf.nest.map_structure(lambda each: tf.TensorShape([None, *each.shape[1:]]), state)
     *_, done, _ = tf.while_loop(
         undecided,
@@ -208,7 +189,7 @@ def beam(
             shapes,
             growing,
             growing,
-            tf.TensorShape([None, None]),
+            matrix,
         ),
     )
     return _finish(done, n_best, max_words)
@@ -261,11 +242,7 @@ def evidence(
 ) -> tf.Tensor:
     """How much the picture says each word: log p(w|h, I) - log p(w|h, no image), [B, N, T].
 
-    Args:
-        model: MRNN.
-        blank: what stands for "no image", with a row for every image.
-        decoded: the sentences of the images.
-        prefix: what they began with.
+    `blank` stands for "no image", with a row for every image; sentences began with `prefix`.
     """
     _, copies, length = decoded.ids.shape
     words = tf.reshape(decoded.ids, [-1, length])

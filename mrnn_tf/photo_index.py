@@ -49,11 +49,8 @@ class RerankedCaption:
 class PhotoIndex:
     """Finds images by sentences, sentences by images, and similar images.
 
-    Args:
-        signatures: those of a SavedModel that `export.index` made.
-        captioner: Captioner. Encodes images; without it they are given as features.
-
-    Example:
+    `signatures` are those of a SavedModel that `export.index` made. A captioner encodes images;
+    without it they are given as features.
 
     >>> index = mrnn_tf.PhotoIndex.load(index_version)
     >>> index.search("a red picture", k=1)
@@ -74,12 +71,10 @@ class PhotoIndex:
 
     @classmethod
     def load(cls, path: str | os.PathLike, captioner: Captioner | None = None) -> "PhotoIndex":
-        """Loads a version of an index.
+        """Loads a version of an index, `models/mrnn_index/1`, or the newest of a folder of them.
 
-        Args:
-            path: such as `models/mrnn_index/1`, or the folder of such versions.
-            captioner: Captioner, of the model that the index was made with. By default the model
-                `mrnn` that lies beside the index, where there is one.
+        The captioner is that of the model that the index was made with; by default of the model
+        `mrnn` that lies beside the index, where there is one.
         """
         path = os.fspath(path)
         version = versions.newest(path)
