@@ -112,8 +112,8 @@ class IndexServable:
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """The functions that the SavedModel of an index offers, by name."""
-        shape = [None, self.network.model.feature_size]
-        features = tf.TensorSpec(shape, tf.float32, schema.FEATURES)
+        size = self.network.model.feature_size
+        features = tf.TensorSpec([None, size], tf.float32, schema.FEATURES)
         sentences = tf.TensorSpec([None], tf.string, schema.SENTENCES)
         methods = {
             schema.SEARCH_IMAGES: (self.search_images, sentences),

@@ -77,9 +77,10 @@ class Split:
     def read(cls, run: Run, data: str, name: str, limit: int = 0) -> "Split":
         """Reads a split of a dataset, or its first `limit` images, as `FeatureReader` does."""
         source, reader = run.source(data, name), FeatureReader(run, data)
-        count = min(limit or np.inf, reader.info.splits[name].images)
+        paths, images = reader.shards(name), reader.info.splits[name].images
+        count = min(limit or images, images)
         ids, captions, features = [], [], [np.zeros((0, run.config.feature_size), np.float32)]
-        batches = reader.batches(reader.shards(name), np.arange(count) if limit else None)
+        batches = reader.batches(paths, np.arange(count) if limit else None)
         bar = tqdm(batches, name, -(-count // _BATCH_SIZE), unit=" batches", disable=None)
         for batch_ids, batch_features, texts in bar:
             ids += [image_id.decode(errors="replace") for image_id in batch_ids]

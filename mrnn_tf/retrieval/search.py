@@ -153,8 +153,7 @@ class Searcher:
         The exact search reads and expands every sentence: it pays for many images together. A
         query that is not finite finds nothing.
         """
-        scorer, arrays = self.scorer, self.arrays
-        items = arrays["words"].shape[0]
+        scorer, arrays, items = self.scorer, self.arrays, self.arrays["words"].shape[0]
         count = listed(items, k, shortlist)
 
         def search_listed(query: tf.Tensor) -> Hits:
