@@ -4,7 +4,7 @@ Everything but the graph runs on the event loop, so nothing here needs a lock.
 """
 
 import asyncio
-import concurrent.futures
+import contextlib
 import dataclasses
 import functools
 import os
@@ -24,7 +24,7 @@ class _Request:
     inputs: Arrays
     rows: int
     arrived: float
-    answer: asyncio.Future
+    answer: asyncio.Future  # of Arrays | Refused
 
     @property
     def row_shapes(self) -> dict[str, tuple[int, ...]]:
@@ -56,9 +56,7 @@ class Batcher:
         self._wait = wait_seconds
         self._max_queued = max_queued
         # A graph has threads of its own: more runs at once than cores only make smaller batches.
-        threads = os.cpu_count() or 1
-        self._free = asyncio.Semaphore(threads)
-        self._pool = concurrent.futures.ThreadPoolExecutor(threads, "graph")
+        self._free = asyncio.Semaphore(os.cpu_count() or 1)
         self._queues = weakref.WeakKeyDictionary()
 
     @property
@@ -69,10 +67,8 @@ class Batcher:
         rows = signature.rows(inputs)
         queued = sum(len(queue.waiting) for queue in self._queues.values())
         if queued >= self._max_queued:
-            raise Refused(
-                grpc.StatusCode.UNAVAILABLE,
-                f"{queued} requests are waiting already: try again later.",
-            )
+            sentence = f"{queued} requests are waiting already: try again later."
+            raise Refused(sentence, grpc.StatusCode.UNAVAILABLE)
         loop = asyncio.get_running_loop()
         request = _Request(inputs, rows, loop.time(), loop.create_future())
         queue = self._queues.setdefault(signature, _Queue())
@@ -80,72 +76,62 @@ class Batcher:
         queue.arrival.set()
         if queue.task is None:
             queue.task = asyncio.create_task(self._serve(signature, queue))
-        return await request.answer
+        answer = await request.answer
+        if isinstance(answer, Refused):
+            raise answer
+        return answer
 
     async def _serve(self, signature: ServedSignature, queue: _Queue) -> None:
         """Starts batches until no request waits."""
+        max_rows = self._max_rows if signature.batched else 0
         while queue.waiting:
             # A single client is not delayed: batching waits only when requests overlap.
-            if signature.batched and self._max_rows and (queue.running or queue.last > 1):
-                await self._wait_for_others(queue)
+            if max_rows and (queue.running or queue.last > 1):
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout_at(queue.waiting[0].arrived + self._wait):
+                        while sum(request.rows for request in queue.waiting) < max_rows:
+                            queue.arrival.clear()
+                            await queue.arrival.wait()
             await self._free.acquire()
-            batch = self._take(signature, queue)
-            if not batch:
+            if not (batch := _take(queue, max_rows)):
                 self._free.release()
                 continue
             queue.running += 1
+            queue.last = len(batch)
             run = asyncio.get_running_loop().run_in_executor(
-                self._pool, merged, signature, [r.inputs for r in batch], [r.rows for r in batch]
+                None, merged, signature, [request.inputs for request in batch]
             )
             run.add_done_callback(functools.partial(self._answer, queue, batch))
         queue.task = None
-
-    async def _wait_for_others(self, queue: _Queue) -> None:
-        try:
-            async with asyncio.timeout_at(queue.waiting[0].arrived + self._wait):
-                while sum(request.rows for request in queue.waiting) < self._max_rows:
-                    queue.arrival.clear()
-                    await queue.arrival.wait()
-        except TimeoutError:
-            pass
-
-    def _take(self, signature: ServedSignature, queue: _Queue) -> list[_Request]:
-        batch, later, rows = [], [], 0
-        for request in queue.waiting:
-            if request.answer.done():  # cancelled, or out of time
-                continue
-            if not batch or (
-                signature.batched
-                and rows + request.rows <= self._max_rows
-                and request.row_shapes == batch[0].row_shapes
-            ):
-                batch.append(request)
-                rows += request.rows
-            else:
-                later.append(request)
-        queue.waiting = later
-        queue.last = len(batch)
-        return batch
 
     def _answer(self, queue: _Queue, batch: list[_Request], run: asyncio.Future) -> None:
         queue.running -= 1
         self._free.release()
         if error := run.exception():
             logging.error("A batch has failed", exc_info=error)
-            refused = Refused(grpc.StatusCode.INTERNAL, "the server failed: see its log.")
-        for index, request in enumerate(batch):
-            answer = refused if error else run.result()[index]
-            if request.answer.done():
-                continue
-            if isinstance(answer, Refused):
-                request.answer.set_exception(answer)
-            else:
+            failure = Refused("the server failed: see its log.", grpc.StatusCode.INTERNAL)
+        answers = [failure] * len(batch) if error else run.result()
+        for request, answer in zip(batch, answers, strict=True):
+            if not request.answer.done():
                 request.answer.set_result(answer)
 
 
-def merged(
-    signature: ServedSignature, batch: list[Arrays], rows: list[int]
-) -> list[Arrays | Refused]:
+def _take(queue: _Queue, max_rows: int) -> list[_Request]:
+    """The requests of the next batch: the first that waits, and those that fit to it."""
+    batch, later, rows = [], [], 0
+    for request in queue.waiting:
+        if request.answer.done():  # cancelled, or out of time
+            continue
+        fits = not batch or (
+            rows + request.rows <= max_rows and request.row_shapes == batch[0].row_shapes
+        )
+        (batch if fits else later).append(request)
+        rows += request.rows if fits else 0
+    queue.waiting = later
+    return batch
+
+
+def merged(signature: ServedSignature, batch: list[Arrays]) -> list[Arrays | Refused]:
     """Runs requests as one batch; if that fails, each alone, so that one never fails the others."""
     if len(batch) == 1:
         try:
@@ -153,12 +139,10 @@ def merged(
         except tf.errors.OpError as error:
             return [Refused.by_graph(error)]
     inputs = {name: np.concatenate([b[name] for b in batch]) for name in signature.inputs}
-    try:
+    ends = np.cumsum([signature.rows(inputs) for inputs in batch])
+    with contextlib.suppress(tf.errors.OpError):
         outputs = signature(inputs)
-        if all(len(output) == sum(rows) for output in outputs.values()):
-            ends = np.cumsum(rows)[:-1]
-            parts = zip(*(np.split(output, ends) for output in outputs.values()), strict=True)
+        if all(len(output) == ends[-1] for output in outputs.values()):
+            parts = zip(*(np.split(output, ends[:-1]) for output in outputs.values()), strict=True)
             return [dict(zip(outputs, part, strict=True)) for part in parts]
-    except tf.errors.OpError:
-        pass
-    return [merged(signature, [b], [count])[0] for b, count in zip(batch, rows, strict=True)]
+    return [answer for inputs in batch for answer in merged(signature, [inputs])]

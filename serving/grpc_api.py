@@ -1,35 +1,25 @@
-"""TF Serving's gRPC services, and the standard health service."""
+"""What the server answers, by gRPC: TF Serving's services, and the standard health service."""
 
+import asyncio
+import dataclasses
 import functools
+from collections.abc import Callable, Sequence
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
-from tensorflow_serving.apis import (
-    get_model_metadata_pb2,
-    model_service_pb2_grpc,
-    predict_pb2,
-    prediction_service_pb2_grpc,
-)
+from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
+from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataResponse, SignatureDefMap
+from tensorflow_serving.apis.model_pb2 import ModelSpec
+from tensorflow_serving.apis.predict_pb2 import PredictResponse
 
 from mrnn_tf.errors import UserError
 from serving import tensors
-from serving.prediction import Predictor
-from serving.refusal import Refused, invalid
+from serving.batching import Batcher
+from serving.model_directory import ModelDirectory
+from serving.refusal import Refused
+from serving.served_version import Arrays, ServedSignature
 
 SIGNATURES = "signature_def"  # the one field of metadata
-
-
-def create(
-    predictor: Predictor, health_servicer: health.aio.HealthServicer, max_bytes: int
-) -> grpc.aio.Server:
-    """A server that has no port yet."""
-    options = [("grpc.max_receive_message_length", max_bytes), ("grpc.so_reuseport", 0)]
-    server = grpc.aio.server(options=options)
-    services = _Services(predictor, max_bytes)
-    prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(services, server)
-    model_service_pb2_grpc.add_ModelServiceServicer_to_server(services, server)
-    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
-    return server
 
 
 def _refusing(method):
@@ -39,7 +29,7 @@ def _refusing(method):
     async def guarded(self, request, context):
         try:
             if not request.HasField("model_spec"):
-                raise invalid("Missing ModelSpec")
+                raise Refused("Missing ModelSpec")
             return await method(self, request)
         except Refused as refused:
             await context.abort(refused.code, str(refused))
@@ -47,39 +37,78 @@ def _refusing(method):
     return guarded
 
 
-class _Services(
+@dataclasses.dataclass
+class Services(
     prediction_service_pb2_grpc.PredictionServiceServicer,
     model_service_pb2_grpc.ModelServiceServicer,
 ):
-    def __init__(self, predictor: Predictor, max_bytes: int):
-        self._predictor = predictor
-        self._max_bytes = max_bytes
+    """The methods of gRPC, and what they have in common with REST."""
+
+    models: ModelDirectory
+    batcher: Batcher
+    timeout_seconds: float
+    max_bytes: int  # of a request
+
+    def server(self, health_servicer: health.aio.HealthServicer) -> grpc.aio.Server:
+        """A server that has no port yet."""
+        limits = [("grpc.max_receive_message_length", self.max_bytes), ("grpc.so_reuseport", 0)]
+        server = grpc.aio.server(options=limits)
+        prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(self, server)
+        model_service_pb2_grpc.add_ModelServiceServicer_to_server(self, server)
+        health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+        return server
+
+    async def predict(
+        self,
+        spec: ModelSpec,
+        read: Callable[[ServedSignature], Arrays],
+        output_filter: Sequence[str] = (),
+    ) -> tuple[ModelSpec, Arrays]:
+        """Runs a signature on the inputs that `read` makes of a request.
+
+        Returns the model, version and signature that have answered, and the outputs by name: those
+        that `output_filter` names, or all.
+        """
+        version = self.models.find(spec)
+        signature = version.signature(spec.signature_name)
+        wanted = signature.choose(output_filter)
+        try:
+            async with asyncio.timeout(self.timeout_seconds):
+                outputs = await self.batcher.run(signature, read(signature))
+        except TimeoutError:
+            sentence = f"no answer within {self.timeout_seconds:g} seconds."
+            raise Refused(sentence, grpc.StatusCode.DEADLINE_EXCEEDED) from None
+        return version.spec(signature.name), {name: outputs[name] for name in wanted}
+
+    def metadata(self, spec: ModelSpec) -> GetModelMetadataResponse:
+        """The definitions of a model's signatures."""
+        version = self.models.find(spec)
+        response = GetModelMetadataResponse(model_spec=version.spec())
+        response.metadata[SIGNATURES].Pack(SignatureDefMap(signature_def=version.definitions))
+        return response
 
     @_refusing
     async def Predict(self, request):
-        spec, outputs = await self._predictor.predict(
+        spec, outputs = await self.predict(
             request.model_spec,
-            lambda signature: signature.read(request.inputs, self._max_bytes),
+            lambda signature: signature.read(request.inputs, self.max_bytes),
             request.output_filter,
         )
         try:
             protos = {name: tensors.to_proto(array) for name, array in outputs.items()}
         except UserError as error:
-            raise Refused(grpc.StatusCode.UNIMPLEMENTED, str(error)) from None
-        return predict_pb2.PredictResponse(model_spec=spec, outputs=protos)
+            raise Refused(str(error), grpc.StatusCode.UNIMPLEMENTED) from None
+        return PredictResponse(model_spec=spec, outputs=protos)
 
     @_refusing
     async def GetModelMetadata(self, request):
         if not request.metadata_field:
-            raise invalid("GetModelMetadataRequest must specify at least one metadata_field")
+            raise Refused("GetModelMetadataRequest must specify at least one metadata_field")
         for field in request.metadata_field:
             if field != SIGNATURES:
-                raise invalid(f"Metadata field {field[:100]} is not supported")
-        spec, signatures = self._predictor.metadata(request.model_spec)
-        response = get_model_metadata_pb2.GetModelMetadataResponse(model_spec=spec)
-        response.metadata[SIGNATURES].Pack(signatures)
-        return response
+                raise Refused(f"Metadata field {field[:100]} is not supported")
+        return self.metadata(request.model_spec)
 
     @_refusing
     async def GetModelStatus(self, request):
-        return self._predictor.models.status(request.model_spec)
+        return self.models.status(request.model_spec)

@@ -1,13 +1,13 @@
 """Tensors as JSON: TF Serving's row format (`instances`) and column format (`inputs`)."""
 
 import base64
-import binascii
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from serving.refusal import invalid, listed
+from serving import tensors
+from serving.refusal import Refused, listed
 from serving.served_version import Arrays, ServedSignature
 
 ROWS, COLUMNS = "instances", "inputs"
@@ -18,7 +18,7 @@ def layout(body: dict) -> str:
     """Which of the two formats a request is in."""
     given = [key for key in (ROWS, COLUMNS) if key in body]
     if len(given) != 1:
-        raise invalid(f"a request holds either '{ROWS}' or '{COLUMNS}'.")
+        raise Refused(f"a request holds either '{ROWS}' or '{COLUMNS}'.")
     return given[0]
 
 
@@ -28,7 +28,7 @@ def read(signature: ServedSignature, body: dict) -> Arrays:
     if not _is_object(columns):
         if len(signature.inputs) != 1:
             names = listed(signature.inputs)
-            raise invalid(f"signature `{signature.name}` needs its inputs by name: {names}.")
+            raise Refused(f"signature `{signature.name}` needs its inputs by name: {names}.")
         columns = {next(iter(signature.inputs)): columns}
     signature.check_names(columns)
     arrays = {name: _array(name, signature.inputs[name], v) for name, v in columns.items()}
@@ -46,7 +46,7 @@ def write(outputs: Arrays, request_layout: str) -> dict:
     else:
         sizes = {array.shape[:1] for array in outputs.values()}
         if len(sizes) != 1 or () in sizes:
-            raise invalid(f"the outputs have no common rows: ask with '{COLUMNS}'.")
+            raise Refused(f"the outputs have no common rows: ask with '{COLUMNS}'.")
         rows = zip(*lists.values(), strict=True)
         answer = [dict(zip(lists, row, strict=True)) for row in rows]
     return {_ANSWERS[request_layout]: answer}
@@ -54,12 +54,12 @@ def write(outputs: Arrays, request_layout: str) -> dict:
 
 def _columns(signature: ServedSignature, rows: Any) -> Any:
     if not isinstance(rows, list) or not rows:
-        raise invalid(f"'{ROWS}' must be a list with at least one element.")
+        raise Refused(f"'{ROWS}' must be a list with at least one element.")
     named = sum(map(_is_object, rows))
     if not named:
         return rows
     if named < len(rows):
-        raise invalid(f"'{ROWS}' must be all objects, or all values.")
+        raise Refused(f"'{ROWS}' must be all objects, or all values.")
     for row in rows:
         signature.check_names(row)
     return {name: [row[name] for row in rows] for name in signature.inputs}
@@ -74,57 +74,45 @@ def _is_base64(value: Any) -> bool:
 
 
 def _array(name: str, spec: tf.TensorSpec, value: Any) -> np.ndarray:
-    leaves, shape = [value], []
-    while leaves and isinstance(leaves[0], list) and len(shape) != spec.shape.rank:
-        size = len(leaves[0])
-        if not all(isinstance(leaf, list) and len(leaf) == size for leaf in leaves):
-            raise invalid(f"input `{name}` is not regular: its lists differ in length.")
-        leaves = [inner for leaf in leaves for inner in leaf]
-        shape.append(size)
-    array = np.empty(len(leaves), spec.dtype.as_numpy_dtype)
-    array[:] = (_strings if spec.dtype == tf.string else _numbers)(name, spec.dtype, leaves)
-    return array.reshape(shape)
-
-
-def _numbers(name: str, dtype: tf.DType, leaves: list) -> np.ndarray:
-    allowed = {bool} if dtype.is_bool else {int} if dtype.is_integer else {int, float}
-    if others := set(map(type, leaves)) - allowed:
+    leaves = np.array(value, np.object_)
+    kinds = set(map(type, leaves.flat))
+    if list in kinds:
+        raise Refused(f"input `{name}` is not regular: its lists differ in length or depth.")
+    if spec.dtype == tf.string:
+        return _strings(name, leaves)
+    if spec.shape.rank is not None and leaves.ndim > spec.shape.rank:
+        kinds = {list}
+    dtype = spec.dtype
+    if others := kinds - ({bool} if dtype.is_bool else {int} if dtype.is_integer else {int, float}):
         types = ", ".join(sorted(kind.__name__ for kind in others))
-        raise invalid(f"input `{name}` must be {dtype.name}, got JSON's {types}.")
+        raise Refused(f"input `{name}` must be {dtype.name}, got JSON's {types}.")
     try:
         with np.errstate(over="raise"):
-            wide = np.array(leaves, np.float64 if dtype.is_floating else dtype.as_numpy_dtype)
+            wide = leaves.astype(np.float64) if dtype.is_floating else leaves
             return wide.astype(dtype.as_numpy_dtype)
     except (OverflowError, FloatingPointError):
-        raise invalid(f"input `{name}` has a value beyond {dtype.name}.") from None
+        raise Refused(f"input `{name}` has a value beyond {dtype.name}.") from None
 
 
-def _strings(name: str, _: tf.DType, leaves: list) -> list[bytes]:
+def _strings(name: str, leaves: np.ndarray) -> np.ndarray:
+    def encoded(leaf: Any) -> bytes:
+        return base64.b64decode(leaf["b64"], validate=True) if _is_base64(leaf) else leaf.encode()
+
     try:
-        return [
-            base64.b64decode(leaf["b64"], validate=True) if _is_base64(leaf) else leaf.encode()
-            for leaf in leaves
-        ]
+        return tensors.each(encoded, leaves)
     except AttributeError:
         wanted = "must be strings, or objects {'b64': ...}"
-    except binascii.Error:
-        wanted = "has a value that is not base64"
     except UnicodeEncodeError:
         wanted = "has a string that is not Unicode"
-    raise invalid(f"input `{name}` {wanted}.")
+    except ValueError:
+        wanted = "has a value that is not base64"
+    raise Refused(f"input `{name}` {wanted}.")
 
 
 def _list(name: str, array: np.ndarray) -> Any:
-    if array.dtype == np.object_:
-        return np.vectorize(
-            lambda value: (
-                {"b64": base64.b64encode(value).decode()}
-                if name.endswith("_bytes")
-                else value.decode(errors="replace")
-            ),
-            [np.object_],
-        )(array).tolist()
+    if array.dtype == np.object_ and name.endswith("_bytes"):
+        return tensors.each(lambda value: {"b64": base64.b64encode(value).decode()}, array).tolist()
     if array.dtype in (np.float16, np.float32):
         # By way of text, or 0.2 would become 0.20000000298023224.
         array = array.astype("U").astype(np.float64)
-    return array.tolist()
+    return tensors.to_python(array)

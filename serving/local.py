@@ -26,10 +26,10 @@ from grpc_health.v1 import health, health_pb2
 from mrnn_tf import program
 from mrnn_tf.config import REQUIRED, Config, field
 from mrnn_tf.errors import UserError
-from serving import grpc_api, rest_api
+from serving import rest_api
 from serving.batching import Batcher
+from serving.grpc_api import Services
 from serving.model_directory import ModelDirectory
-from serving.prediction import Predictor
 from serving.served_version import ServedVersion
 
 
@@ -74,24 +74,20 @@ def serve(options: LocalOptions) -> None:
 
 
 async def _serve(options: LocalOptions) -> None:
-    stopped = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-
     address = ""  # known when the ports are
 
     def announce(served: ServedVersion) -> None:
         path = f"{address}/v1/models/{served.name}"
         print(f"serving {served.name} version {served.version}: {path}", flush=True)
 
-    models = ModelDirectory(options.model_base_path, options.max_message_bytes, announce)
+    models = ModelDirectory(options.model_base_path, announce)
     max_rows = options.max_batch_size if options.batching else 0
     batcher = Batcher(max_rows, options.batch_timeout_ms / 1000, options.max_queued)
-    predictor = Predictor(models, batcher, options.request_timeout_seconds)
+    services = Services(models, batcher, options.request_timeout_seconds, options.max_message_bytes)
 
     healthy = health.aio.HealthServicer()
     await healthy.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
-    grpc_server = grpc_api.create(predictor, healthy, options.max_message_bytes)
+    grpc_server = services.server(healthy)
     _listen("port", options).close()  # gRPC would print more than one sentence
     port = grpc_server.add_insecure_port(f"{options.host}:{options.port}")
     rest_socket = _listen("rest_api_port", options)
@@ -99,29 +95,25 @@ async def _serve(options: LocalOptions) -> None:
     rest_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     rest_port = rest_socket.getsockname()[1]
     address = f"gRPC {options.host}:{port}, REST http://{options.host}:{rest_port}"
+    quiet = {"lifespan": "off", "log_config": None, "access_log": False}
+    grace = max(1, round(options.grace_seconds))
     rest_server = _RestServer(
-        uvicorn.Config(
-            rest_api.create(predictor, options.max_message_bytes),
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            timeout_graceful_shutdown=max(1, round(options.grace_seconds)),
-        )
+        uvicorn.Config(rest_api.create(services), timeout_graceful_shutdown=grace, **quiet)
     )
 
     await grpc_server.start()
     serving_rest = asyncio.create_task(rest_server.serve([rest_socket]))
     watching = asyncio.create_task(_watch(models, healthy, address, options))
-    stopping = asyncio.create_task(stopped.wait())
-    await asyncio.wait({watching, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, watching.cancel)
+    await asyncio.wait([watching])
 
     logging.info("Stopping")
     await healthy.enter_graceful_shutdown()
     rest_server.should_exit = True
     await asyncio.gather(grpc_server.stop(options.grace_seconds), serving_rest)
-    if watching.done():
-        watching.result()
-    watching.cancel()
+    if not watching.cancelled():
+        watching.result()  # raises
     if batcher.busy or models.loading:
         # Python would wait for the threads of TensorFlow, however long they take.
         logging.warning("Stopped before all work was done")
@@ -130,11 +122,9 @@ async def _serve(options: LocalOptions) -> None:
 
 
 async def _watch(
-    models: ModelDirectory,
-    healthy: health.aio.HealthServicer,
-    address: str,
-    options: LocalOptions,
+    models: ModelDirectory, healthy: health.aio.HealthServicer, address: str, options: LocalOptions
 ) -> None:
+    """Polls for ever; the server is healthy from when all models are loaded."""
     await models.poll()
     if not models.ready:
         print(f"waiting for a model below {options.model_base_path}: {address}", flush=True)
@@ -154,9 +144,8 @@ def _listen(name: str, options: LocalOptions) -> socket.socket:
     try:
         return socket.create_server((host, port))
     except OSError as error:
-        raise UserError(
-            f"`{name}`: cannot listen on {host}:{port} ({error.strerror}); 0 takes a free port."
-        ) from None
+        sentence = f"cannot listen on {host}:{port} ({error.strerror}); 0 takes a free port."
+        raise UserError(f"`{name}`: {sentence}") from None
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ The generated classes import others that lie inside the package `tensorflow`, an
 it, which costs a client seconds at its start for a dozen message types.
 """
 
+# ruff: noqa: F401
+
 import contextlib
 import importlib.util
 import sys
@@ -26,18 +28,13 @@ def _tensorflow_found_but_not_run() -> Iterator[None]:
 
 
 with _tensorflow_found_but_not_run():
-    from tensorflow.core.framework import tensor_pb2, types_pb2
-    from tensorflow_serving.apis import (
-        get_model_status_pb2,
-        model_pb2,
-        model_service_pb2_grpc,
-        predict_pb2,
-        prediction_service_pb2_grpc,
+    from tensorflow.core.framework.tensor_pb2 import TensorProto
+    from tensorflow.core.framework.types_pb2 import DataType
+    from tensorflow_serving.apis.get_model_status_pb2 import (
+        GetModelStatusRequest,
+        ModelVersionStatus,
     )
-
-DataType, TensorProto = types_pb2.DataType, tensor_pb2.TensorProto
-ModelSpec, PredictRequest = model_pb2.ModelSpec, predict_pb2.PredictRequest
-GetModelStatusRequest = get_model_status_pb2.GetModelStatusRequest
-ModelVersionStatus = get_model_status_pb2.ModelVersionStatus
-ModelServiceStub = model_service_pb2_grpc.ModelServiceStub
-PredictionServiceStub = prediction_service_pb2_grpc.PredictionServiceStub
+    from tensorflow_serving.apis.model_pb2 import ModelSpec
+    from tensorflow_serving.apis.model_service_pb2_grpc import ModelServiceStub
+    from tensorflow_serving.apis.predict_pb2 import PredictRequest
+    from tensorflow_serving.apis.prediction_service_pb2_grpc import PredictionServiceStub

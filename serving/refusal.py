@@ -14,7 +14,7 @@ _LONGEST = 400  # gRPC sends the sentence in a header
 class Refused(Exception):
     """Says why a request is not answered."""
 
-    def __init__(self, code: grpc.StatusCode, sentence: str):
+    def __init__(self, sentence: str, code: grpc.StatusCode = grpc.StatusCode.INVALID_ARGUMENT):
         text = " ".join(sentence.split())
         super().__init__(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}...")
         self.code = code
@@ -22,12 +22,8 @@ class Refused(Exception):
     @classmethod
     def by_graph(cls, error: tf.errors.OpError) -> "Refused":
         """The complaint of an op, without the names of TensorFlow's own functions."""
-        code = _CODES.get(error.error_code, grpc.StatusCode.UNKNOWN)
-        return cls(code, _FRAME.sub("", error.message or "") or type(error).__name__)
-
-
-def invalid(sentence: str) -> Refused:
-    return Refused(grpc.StatusCode.INVALID_ARGUMENT, sentence)
+        sentence = _FRAME.sub("", error.message or "") or type(error).__name__
+        return cls(sentence, _CODES.get(error.error_code, grpc.StatusCode.UNKNOWN))
 
 
 def listed(names: Iterable[str]) -> str:

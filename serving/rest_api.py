@@ -9,9 +9,9 @@ from google.protobuf import json_format, message
 from starlette.exceptions import HTTPException
 from tensorflow_serving.apis import model_pb2
 
-from serving import grpc_api, json_tensors
-from serving.prediction import Predictor
-from serving.refusal import Refused, invalid
+from serving import json_tensors
+from serving.grpc_api import SIGNATURES, Services
+from serving.refusal import Refused
 
 _HTTP_CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
@@ -32,28 +32,28 @@ _MODEL = "/v1/models/{name}"
 _VERSION = _MODEL + "/versions/{version:int}"
 
 
-def create(predictor: Predictor, max_bytes: int) -> fastapi.FastAPI:
+def create(services: Services) -> fastapi.FastAPI:
     app = fastapi.FastAPI(openapi_url=None, redirect_slashes=False)
 
     @app.get(_MODEL)
     @app.get(_VERSION)
     async def status(name: str, version: int | None = None):
-        return _json(_fields(predictor.models.status(_spec(name, version))))
+        return _json(_fields(services.models.status(_spec(name, version))))
 
     @app.get(_MODEL + "/metadata")
     @app.get(_VERSION + "/metadata")
     async def metadata(name: str, version: int | None = None):
-        spec, signatures = predictor.metadata(_spec(name, version))
-        fields = {grpc_api.SIGNATURES: _fields(signatures)}
-        return _json({"model_spec": _fields(spec), "metadata": fields})
+        fields = _fields(services.metadata(_spec(name, version)))
+        del fields["metadata"][SIGNATURES]["@type"]  # TF Serving has none
+        return _json(fields)
 
     @app.post(_MODEL + ":predict")
     @app.post(_VERSION + ":predict")
     async def predict(request: fastapi.Request, name: str, version: int | None = None):
-        body = _parse(await _body(request, max_bytes))
+        body = await _body(request, services.max_bytes)
         layout = json_tensors.layout(body)
         spec = _spec(name, version, body.get("signature_name", ""))
-        _, outputs = await predictor.predict(spec, lambda s: json_tensors.read(s, body))
+        _, outputs = await services.predict(spec, lambda s: json_tensors.read(s, body))
         return _json(json_tensors.write(outputs, layout))
 
     @app.exception_handler(Refused)
@@ -90,31 +90,27 @@ def _spec(name: str, version: int | None, signature_name: Any = "") -> model_pb2
     if ":" in name:  # a verb, of another method
         raise HTTPException(405)
     if not isinstance(signature_name, str):
-        raise invalid("'signature_name' must be a string.")
+        raise Refused("'signature_name' must be a string.")
     try:
         spec = model_pb2.ModelSpec(name=name, signature_name=signature_name)
         if version is not None:
             spec.version.value = version
     except ValueError as error:  # not Unicode, or beyond int64
-        raise invalid(f"Malformed request: {error}") from None
+        raise Refused(f"Malformed request: {error}") from None
     return spec
 
 
-async def _body(request: fastapi.Request, max_bytes: int) -> bytes:
-    """The body; refused when it is too long."""
+async def _body(request: fastapi.Request, max_bytes: int) -> dict:
+    """The JSON object of a request."""
     body = bytearray()
     async for part in request.stream():
         body += part
         if len(body) > max_bytes:
             raise HTTPException(413, f"the body is larger than {max_bytes} bytes.")
-    return bytes(body)
-
-
-def _parse(body: bytes) -> dict:
     try:
         parsed = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise invalid(f"JSON Parse error: {error}") from None
+        raise Refused(f"JSON Parse error: {error}") from None
     if not isinstance(parsed, dict):
-        raise invalid("the body must be a JSON object.")
+        raise Refused("the body must be a JSON object.")
     return parsed

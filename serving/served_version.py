@@ -1,7 +1,5 @@
 """A loaded version of a model, and its signatures, which check inputs before the graph runs."""
 
-import asyncio
-import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -16,7 +14,7 @@ from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 from mrnn_tf import schema
 from mrnn_tf.errors import UserError
 from serving import tensors
-from serving.refusal import Refused, invalid, listed
+from serving.refusal import Refused, listed
 
 Arrays = dict[str, np.ndarray]
 
@@ -45,7 +43,9 @@ class ServedSignature:
         batched = bool(inputs) and all(s.shape.rank and s.shape[0] is None for s in specs)
         return cls(name, dict(sorted(inputs.items())), tuple(sorted(outputs)), batched, function)
 
-    def read(self, protos: Mapping[str, tensor_pb2.TensorProto], max_bytes: int) -> Arrays:
+    def read(
+        self, protos: Mapping[str, tensor_pb2.TensorProto], max_bytes: int = tensors.MAX_BYTES
+    ) -> Arrays:
         """The inputs that a request holds, none larger than `max_bytes`."""
         self.check_names(protos)
         inputs = {}
@@ -53,56 +53,53 @@ class ServedSignature:
             try:
                 inputs[name] = tensors.to_array(proto, max_bytes)
             except UserError as error:
-                raise invalid(f"input `{name}`: {error}") from None
+                raise Refused(f"input `{name}`: {error}") from None
         self.check(inputs)
         return inputs
 
     def check_names(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.inputs:
-                raise invalid(
-                    f"signature `{self.name}` has no input `{name[:100]}`, "
-                    f"but {listed(self.inputs)}."
-                )
+                known = listed(self.inputs)
+                raise Refused(f"signature `{self.name}` has no input `{name[:100]}`, but {known}.")
         for name in self.inputs:
             if name not in names:
-                raise invalid(f"signature `{self.name}` misses its input `{name}`.")
+                raise Refused(f"signature `{self.name}` misses its input `{name}`.")
 
     def check(self, inputs: Arrays) -> None:
         """Raises `Refused` where an input has another type or shape."""
         for name, array in inputs.items():
             spec, dtype = self.inputs[name], tf.as_dtype(array.dtype)
             if dtype != spec.dtype:
-                raise invalid(f"input `{name}` must be {spec.dtype.name}, got {dtype.name}.")
+                raise Refused(f"input `{name}` must be {spec.dtype.name}, got {dtype.name}.")
             if not spec.shape.is_compatible_with(array.shape):
-                shape = ", ".join("?" if size is None else str(size) for size in spec.shape)
-                raise invalid(
-                    f"input `{name}` must have the shape [{shape}], got {list(array.shape)}."
-                )
+                wanted = ", ".join("?" if size is None else str(size) for size in spec.shape)
+                got = list(array.shape)
+                raise Refused(f"input `{name}` must have the shape [{wanted}], got {got}.")
 
     def rows(self, inputs: Arrays) -> int:
         """The batch size that all inputs share."""
         if not self.batched:
             return 1
         sizes = {name: len(array) for name, array in inputs.items()}
-        if len(set(sizes.values())) > 1:
+        (name, rows), *others = sizes.items()
+        if any(size != rows for _, size in others):
             counts = ", ".join(f"`{name}` {size}" for name, size in sizes.items())
-            raise invalid(f"inputs must have equally many rows, got {counts}.")
-        name, rows = next(iter(sizes.items()))
+            raise Refused(f"inputs must have equally many rows, got {counts}.")
         if not rows:
-            raise invalid(f"input `{name}` has no rows.")
+            raise Refused(f"input `{name}` has no rows.")
         return rows
 
     def choose(self, output_filter: Sequence[str]) -> Sequence[str]:
         """The outputs that a request asks for; all if it names none."""
         for name in output_filter:
             if name not in self.outputs:
-                raise invalid(
+                raise Refused(
                     f"output tensor alias not found in signature: `{name[:100]}`; "
                     f"it gives {listed(self.outputs)}"
                 )
         if len(set(output_filter)) < len(output_filter):
-            raise invalid("output_filter names an output twice.")
+            raise Refused("output_filter names an output twice.")
         return output_filter or self.outputs
 
     def __call__(self, inputs: Arrays) -> Arrays:
@@ -111,21 +108,14 @@ class ServedSignature:
 
 
 class ServedVersion:
-    """A version of a model, loaded and warmed up.
+    """A version of a model, loaded from the directory `path` and warmed up.
 
-    Args:
-        name: str. The model.
-        version: int.
-        path: str. The directory of the SavedModel.
-        max_bytes: int. The largest tensor that a warm-up record may hold.
+    It stays loaded as long as a request holds it.
     """
 
-    def __init__(self, name: str, version: int, path: str, max_bytes: int):
+    def __init__(self, name: str, version: int, path: str):
         self.name = name
         self.version = version
-        self._users = 0
-        self.unused = asyncio.Event()
-        self.unused.set()
         with tf.io.gfile.GFile(tf.io.gfile.join(path, schema.SAVED_MODEL_FILE), "rb") as file:
             saved = saved_model_pb2.SavedModel.FromString(file.read())
         [graph] = [graph for graph in saved.meta_graphs if "serve" in graph.meta_info_def.tags]
@@ -137,15 +127,15 @@ class ServedVersion:
         }
         for request in warmup_requests(path):
             signature = self.signature(request.model_spec.signature_name)
-            signature(signature.read(request.inputs, max_bytes))
+            signature(signature.read(request.inputs))
 
     def signature(self, name: str) -> ServedSignature:
-        name = name or "serving_default"
+        name = name or schema.SERVING_DEFAULT
         if name not in self.signatures:
+            known = ", ".join(sorted(self.signatures))
             raise Refused(
+                f'Serving signature key "{name[:100]}" not found; `{self.name}` has {known}',
                 grpc.StatusCode.FAILED_PRECONDITION,
-                f'Serving signature key "{name[:100]}" not found; `{self.name}` has '
-                + ", ".join(sorted(self.signatures)),
             )
         return self.signatures[name]
 
@@ -153,18 +143,6 @@ class ServedVersion:
         """How an answer names the version."""
         version = {"value": self.version}
         return model_pb2.ModelSpec(name=self.name, version=version, signature_name=signature_name)
-
-    @contextlib.contextmanager
-    def in_use(self) -> Iterator[None]:
-        """Keeps the version loaded while a request needs it."""
-        self._users += 1
-        self.unused.clear()
-        try:
-            yield
-        finally:
-            self._users -= 1
-            if not self._users:
-                self.unused.set()
 
 
 def warmup_requests(path: str) -> Iterator[predict_pb2.PredictRequest]:

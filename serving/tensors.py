@@ -1,6 +1,8 @@
 """TensorProto to array and back: the one codec of client and server, without TensorFlow."""
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -8,24 +10,20 @@ from mrnn_tf.errors import UserError
 from serving.messages import DataType, TensorProto
 
 MAX_BYTES = 1 << 30  # of the array that a proto may ask for
-# Per type: the array's, and the field that holds the values.
-_TYPES = {
-    data_type: (np.dtype(kind), field)
-    for data_type, kind, field in [
-        (DataType.DT_FLOAT, np.float32, "float_val"),
-        (DataType.DT_DOUBLE, np.float64, "double_val"),
-        (DataType.DT_HALF, np.float16, "half_val"),
-        (DataType.DT_INT8, np.int8, "int_val"),
-        (DataType.DT_INT16, np.int16, "int_val"),
-        (DataType.DT_INT32, np.int32, "int_val"),
-        (DataType.DT_INT64, np.int64, "int64_val"),
-        (DataType.DT_UINT8, np.uint8, "int_val"),
-        (DataType.DT_UINT16, np.uint16, "int_val"),
-        (DataType.DT_UINT32, np.uint32, "uint32_val"),
-        (DataType.DT_UINT64, np.uint64, "uint64_val"),
-        (DataType.DT_BOOL, np.bool_, "bool_val"),
-        (DataType.DT_STRING, np.object_, "string_val"),
-    ]
+_TYPES = {  # of the array, and the field that holds the values
+    DataType.DT_FLOAT: (np.dtype(np.float32), "float_val"),
+    DataType.DT_DOUBLE: (np.dtype(np.float64), "double_val"),
+    DataType.DT_HALF: (np.dtype(np.float16), "half_val"),
+    DataType.DT_INT8: (np.dtype(np.int8), "int_val"),
+    DataType.DT_INT16: (np.dtype(np.int16), "int_val"),
+    DataType.DT_INT32: (np.dtype(np.int32), "int_val"),
+    DataType.DT_INT64: (np.dtype(np.int64), "int64_val"),
+    DataType.DT_UINT8: (np.dtype(np.uint8), "int_val"),
+    DataType.DT_UINT16: (np.dtype(np.uint16), "int_val"),
+    DataType.DT_UINT32: (np.dtype(np.uint32), "uint32_val"),
+    DataType.DT_UINT64: (np.dtype(np.uint64), "uint64_val"),
+    DataType.DT_BOOL: (np.dtype(np.bool_), "bool_val"),
+    DataType.DT_STRING: (np.dtype(np.object_), "string_val"),
 }
 _DATA_TYPES = {dtype: data_type for data_type, (dtype, _) in _TYPES.items()}
 
@@ -37,24 +35,16 @@ def to_proto(array: np.ndarray) -> TensorProto:
     """
     if array.dtype not in _DATA_TYPES:
         raise UserError(f"`array`: arrays of {array.dtype} cannot be sent.")
-    proto = TensorProto(dtype=_DATA_TYPES[array.dtype])
-    for size in array.shape:
-        proto.tensor_shape.dim.add(size=size)
-    values = array.ravel().view(_stored(array.dtype))
-    getattr(proto, _TYPES[proto.dtype][1]).extend(values.tolist())
-    return proto
+    data_type = _DATA_TYPES[array.dtype]
+    shape = {"dim": [{"size": size} for size in array.shape]}
+    values = array.ravel().view(_stored(array.dtype)).tolist()
+    return TensorProto(dtype=data_type, tensor_shape=shape, **{_TYPES[data_type][1]: values})
 
 
 def to_array(proto: TensorProto, max_bytes: int = MAX_BYTES) -> np.ndarray:
-    """The array of a proto, which is measured before anything is allocated for it.
-
-    Raises:
-        UserError: where its type is unknown, its values do not fit its shape, or the array would be
-            larger than `max_bytes`.
-    """
+    """The array of a proto, which is measured before anything is allocated for it."""
     if proto.dtype not in _TYPES:
-        known = proto.dtype in DataType.values()
-        name = DataType.Name(proto.dtype) if known else proto.dtype
+        name = {n: name for name, n in DataType.items()}.get(proto.dtype, proto.dtype)
         raise UserError(f"tensors of type {name} are not understood.")
     dtype, field = _TYPES[proto.dtype]
     shape = [dim.size for dim in proto.tensor_shape.dim]
@@ -82,6 +72,19 @@ def to_array(proto: TensorProto, max_bytes: int = MAX_BYTES) -> np.ndarray:
             raise UserError(f"{error}.") from None
         array[len(values) :] = array[len(values) - 1]
     return array.view(dtype).reshape(shape)
+
+
+def each(function: Callable[[Any], Any], array: np.ndarray) -> np.ndarray:
+    """The results of a function of every element, as objects."""
+    # Not by np.array, which drops zero bytes at the end of strings.
+    return np.fromiter(map(function, array.flat), np.object_, array.size).reshape(array.shape)
+
+
+def to_python(array: np.ndarray) -> Any:
+    """The values of an array in lists; strings are decoded."""
+    if array.dtype == np.object_:
+        array = each(lambda value: value.decode(errors="replace"), array)
+    return array.tolist()
 
 
 def _stored(dtype: np.dtype) -> np.dtype:

@@ -15,7 +15,7 @@ from serving.served_version import ServedVersion
 @pytest.fixture(scope="module")
 def toy(tmp_path_factory):
     path = served.write(tmp_path_factory.mktemp("models"), 1)
-    return ServedVersion("toy", 1, str(path), 1 << 20)
+    return ServedVersion("toy", 1, str(path))
 
 
 def row(value, rows=1):
@@ -93,7 +93,7 @@ def test_a_batch_whose_outputs_have_other_rows_is_run_one_by_one(toy):
         "halved", signature.inputs, signature.outputs, True,
         lambda x: {"y": signature.function(x=x)["y"][:1]},
     )  # fmt: skip
-    first, second = merged(halved, [row(1), row(2)], [1, 1])
+    first, second = merged(halved, [row(1), row(2)])
     assert values([first, second]) == [[3], [5]]
 
 

@@ -77,6 +77,7 @@ BAD = {
     "number": (TWO, {"inputs": {"text": [1], "scale": [[1]]}}, "`text` must be strings"),
     "object": (TWO, {"inputs": {"text": [{"b": ""}], "scale": [[1]]}}, "`text` must be strings"),
     "base64": (TWO, {"inputs": {"text": [{"b64": "?"}], "scale": [[1]]}}, "not base64"),
+    "letters": (TWO, {"inputs": {"text": [{"b64": "ä"}], "scale": [[1]]}}, "not base64"),
     "surrogate": (TWO, {"inputs": {"text": ["\ud800"], "scale": [[1]]}}, "not Unicode"),
 }
 

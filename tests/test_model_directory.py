@@ -13,7 +13,6 @@ from serving.model_directory import ModelDirectory
 from serving.refusal import Refused
 
 STATE = get_model_status_pb2.ModelVersionStatus.State
-LIMIT = 1 << 20
 
 
 def spec(name="toy", version=None, **fields):
@@ -41,16 +40,13 @@ def announced():
 
 @pytest.fixture
 def models(base, announced):
-    return ModelDirectory(
-        str(base), LIMIT, lambda each: announced.append((each.name, each.version))
-    )
+    return ModelDirectory(str(base), lambda each: announced.append((each.name, each.version)))
 
 
 def poll(models, times=1):
     async def main():
         for _ in range(times):
             await models.poll()
-        await asyncio.gather(*models._unloading)
 
     asyncio.run(main())
 
@@ -96,17 +92,16 @@ def test_a_newer_version_replaces_the_older_which_ends_after_its_requests(base, 
     async def main():
         await models.poll()
         old = models.find(spec())
-        with old.in_use():
-            served.write(base, 2)
-            await models.poll()
-            await asyncio.sleep(0.01)
-            assert models.find(spec()).version == 2
-            assert states(models) == {2: "AVAILABLE", 1: "UNLOADING"}
-            y = old.signature("")({"x": np.zeros((1, 4), np.float32)})["y"]
-            assert y.tolist() == [[1] * 4]
-            with pytest.raises(Refused, match=r"Specific\(toy, 1\)"):
-                models.find(spec(version=1))
-        await asyncio.gather(*models._unloading)
+        served.write(base, 2)
+        await models.poll()
+        assert models.find(spec()).version == 2
+        assert states(models) == {2: "AVAILABLE", 1: "UNLOADING"}
+        y = old.signature("")({"x": np.zeros((1, 4), np.float32)})["y"]
+        assert y.tolist() == [[1] * 4]
+        with pytest.raises(Refused, match=r"Specific\(toy, 1\)"):
+            models.find(spec(version=1))
+        del old
+        await models.poll()
         assert states(models) == {2: "AVAILABLE", 1: "END"}
 
     asyncio.run(main())
@@ -208,14 +203,14 @@ def test_a_remote_directory(tmp_path):
         tf.io.gfile.makedirs(remote)
         for name in names:
             tf.io.gfile.copy(f"{folder}/{name}", f"{remote}/{name}")
-    models = ModelDirectory(base, LIMIT, lambda _: None)
+    models = ModelDirectory(base, lambda _: None)
     poll(models)
     assert states(models) == {1: "AVAILABLE"}
 
 
 def test_a_wrong_directory_is_one_sentence(base):
     with pytest.raises(FileNotFoundError, match=r"`model_base_path`: there is no directory .*none"):
-        ModelDirectory(str(base / "none"), LIMIT, lambda _: None)
+        ModelDirectory(str(base / "none"), lambda _: None)
     served.write(base, 1)
     with pytest.raises(ValueError, match="holds versions of one model; give the directory above"):
-        ModelDirectory(str(base / "toy"), LIMIT, lambda _: None)
+        ModelDirectory(str(base / "toy"), lambda _: None)
