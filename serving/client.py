@@ -18,7 +18,7 @@ A `.npy` file of features [D] can replace a photo. The exit code is 1 if anythin
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import grpc
 import numpy as np
@@ -45,6 +45,15 @@ _RETRY_POLICY = {
     "maxBackoff": "2s",
     "backoffMultiplier": 2,
     "retryableStatusCodes": ["UNAVAILABLE"],
+}
+_NO_ENCODER = (
+    "it was exported without an image encoder: give features (.npy) instead of photos, or export "
+    "it with --encoder."
+)
+_WHY_MISSING = {
+    schema.CAPTION: _NO_ENCODER,
+    schema.ENCODE_IMAGE: _NO_ENCODER,
+    schema.CAPTION_RERANKED: "it holds no captioned image, or is older: make it again.",
 }
 
 
@@ -112,8 +121,7 @@ class Client:
     def caption(self, images: PhotosOrFeatures) -> list[Row]:
         """The best `captions` of each image and their `log_probs`."""
         if not isinstance(images, np.ndarray):
-            inputs = {schema.IMAGE_BYTES: _strings(images)}
-            return _rows(self.predict(schema.MODEL, schema.CAPTION, inputs))
+            return _rows(self.predict(schema.MODEL, schema.CAPTION, {schema.IMAGE_BYTES: images}))
         wanted = (schema.CAPTIONS, schema.LOG_PROBS)
         return [{name: row[name] for name in wanted} for row in self.beam(images)]
 
@@ -133,13 +141,12 @@ class Client:
 
     def encode(self, photos: Sequence[bytes]) -> dict[str, np.ndarray]:
         """`features` [B, D] and `refined` features [B, M]."""
-        inputs = {schema.IMAGE_BYTES: _strings(photos)}
-        return self.predict(schema.MODEL, schema.ENCODE_IMAGE, inputs)
+        return self.predict(schema.MODEL, schema.ENCODE_IMAGE, {schema.IMAGE_BYTES: photos})
 
     def search_images(self, sentences: Sequence[str]) -> list[Row]:
         """The `ids` of the images that fit each sentence best, with `scores`."""
-        inputs = {schema.SENTENCES: _strings(sentences)}
-        return _rows(self.predict(schema.INDEX, schema.SEARCH_IMAGES, inputs))
+        texts = {schema.SENTENCES: sentences}
+        return _rows(self.predict(schema.INDEX, schema.SEARCH_IMAGES, texts))
 
     def search_sentences(self, images: PhotosOrFeatures) -> list[Row]:
         """The indexed `sentences` that fit each image best, with `ids` and `scores`."""
@@ -154,16 +161,16 @@ class Client:
         return self._ask(images, schema.INDEX, schema.CAPTION_RERANKED)
 
     def predict(
-        self, model: str, signature: str, inputs: dict[str, np.ndarray]
+        self, model: str, signature: str, inputs: Mapping[str, np.ndarray | Sequence[str | bytes]]
     ) -> dict[str, np.ndarray]:
-        """The outputs of any signature of a model; strings are bytes."""
+        """The outputs of any signature of a model; strings come back as bytes."""
         spec = messages.ModelSpec(name=model, signature_name=signature)
         version = self.versions.get(model)
         if isinstance(version, str):
             spec.version_label = version
         elif version is not None:
             spec.version.value = version
-        protos = {name: tensors.to_proto(array) for name, array in inputs.items()}
+        protos = {name: tensors.to_proto(_array(values)) for name, values in inputs.items()}
         request = messages.PredictRequest(model_spec=spec, inputs=protos)
         response = self._call(self._predictions.Predict, request)
         try:
@@ -191,50 +198,38 @@ class Client:
         """Asks a signature that takes the features of images, and maybe a text for each."""
         if not isinstance(images, np.ndarray):
             images = self.encode(images)[schema.FEATURES]
-        inputs = {name: _strings(values) for name, values in texts.items()}
-        return _rows(self.predict(model, signature, {schema.FEATURES: images} | inputs))
+        return _rows(self.predict(model, signature, {schema.FEATURES: images, **texts}))
 
-    def _call(
-        self, method: Callable, request: messages.PredictRequest | messages.GetModelStatusRequest
-    ):
+    def _call(self, method: Callable, request):
         try:
             return method(request, timeout=self.timeout)
         except grpc.RpcError as error:
-            raise self._explained(error, request.model_spec) from None
+            code, details = error.code(), " ".join((error.details() or "").split())
+            sentence = self._explain(code, details, request.model_spec)
+            raise ServingError(sentence, code) from None
 
-    def _explained(self, error: grpc.RpcError, spec: messages.ModelSpec) -> ServingError:
-        code, details = error.code(), " ".join((error.details() or "").split())
-        signature = spec.signature_name
-        pinned = self.versions.get(spec.name)
+    def _explain(self, code: grpc.StatusCode, details: str, spec: messages.ModelSpec) -> str:
+        signature, pinned = spec.signature_name, self.versions.get(spec.name)
         model = spec.name if pinned is None else f"{spec.name} (version {pinned})"
+        asked = f"{signature or 'the status'} of {model}"
         if code is grpc.StatusCode.UNAVAILABLE:
-            sentence = f"no server answers at {self.server}: {details}"
-        elif code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            asked = f"{signature} of {model}" if signature else f"the status of {model}"
-            sentence = (
+            return f"no server answers at {self.server}: {details}"
+        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+            return (
                 f"{self.server} did not answer {asked} within the timeout of {self.timeout:g} s; "
                 "allow more, or send smaller batches."
             )
-        elif re.search(r"signature\b.*\bnot found", details, re.IGNORECASE):
-            sentence = f"{model} at {self.server} has no signature {signature}; "
-            if signature in (schema.CAPTION, schema.ENCODE_IMAGE):
-                sentence += (
-                    "it was exported without an image encoder: give features (.npy) instead of "
-                    "photos, or export it with --encoder."
-                )
-            elif signature == schema.CAPTION_RERANKED:
-                sentence += "it holds no captioned image, or is older: make it again."
-            else:
-                sentence += "it is an older model: export it again."
-        elif code is grpc.StatusCode.NOT_FOUND:
-            sentence = f"{self.server} does not serve {model}: {details}"
-        else:
-            asked = signature or "the status"
-            sentence = f"{self.server} refused {asked} of {model}: {details or code.name}"
-        return ServingError(sentence, code)
+        if re.search(r"signature\b.*\bnot found", details, re.IGNORECASE):
+            reason = _WHY_MISSING.get(signature, "it is an older model: export it again.")
+            return f"{model} at {self.server} has no signature {signature}; {reason}"
+        if code is grpc.StatusCode.NOT_FOUND:
+            return f"{self.server} does not serve {model}: {details}"
+        return f"{self.server} refused {asked}: {details or code.name}"
 
 
-def _strings(values: Sequence[str | bytes]) -> np.ndarray:
+def _array(values: np.ndarray | Sequence[str | bytes]) -> np.ndarray:
+    if isinstance(values, np.ndarray):
+        return values
     encoded = (value.encode() if isinstance(value, str) else value for value in values)
     # Not by np.array, which drops zero bytes at the end.
     return np.fromiter(encoded, np.object_, len(values))
@@ -242,29 +237,22 @@ def _strings(values: Sequence[str | bytes]) -> np.ndarray:
 
 def _rows(outputs: dict[str, np.ndarray]) -> list[Row]:
     """One dictionary per input, of plain Python values, without padding."""
-    size = len(next(iter(outputs.values())))
-    return [_row({name: array[row] for name, array in outputs.items()}) for row in range(size)]
-
-
-def _row(outputs: dict[str, np.ndarray]) -> Row:
-    ranks = outputs.get(schema.LOG_PROBS, outputs.get(schema.SCORES))
-    if ranks is None:
-        row = {name: _plain(array) for name, array in outputs.items()}
-        row[schema.WORD_LOG_PROBS] = row[schema.WORD_LOG_PROBS][: row[schema.NUM_WORDS]]
-        return row
-    kept = ranks > np.float32(schema.MISSING_LOG_PROB)
-    row = {name: _plain(array[kept]) for name, array in outputs.items()}
-    if schema.WORD_LOG_PROBS in row:
-        lengths = [sum(word != "" for word in words) for words in row[schema.WORDS]]
-        for name in row.keys() & {schema.WORDS, schema.WORD_LOG_PROBS, schema.WORD_EVIDENCE}:
-            row[name] = [words[:end] for words, end in zip(row[name], lengths, strict=True)]
-    return row
-
-
-def _plain(array: np.ndarray) -> list | float | int | str:
-    if array.dtype == np.object_:
-        array = np.vectorize(lambda value: value.decode(errors="replace"), [np.object_])(array)
-    return array.tolist()
+    rows = []
+    for arrays in zip(*outputs.values(), strict=True):
+        row = dict(zip(outputs, arrays, strict=True))
+        if schema.NUM_WORDS in row:
+            row[schema.WORD_LOG_PROBS] = row[schema.WORD_LOG_PROBS][: row[schema.NUM_WORDS]]
+        else:
+            ranks = row.get(schema.LOG_PROBS, row.get(schema.SCORES))
+            kept = ranks > np.float32(schema.MISSING_LOG_PROB)
+            row = {name: array[kept] for name, array in row.items()}
+        row = {name: tensors.to_python(array) for name, array in row.items()}
+        if {schema.WORDS, schema.WORD_LOG_PROBS} <= row.keys():
+            lengths = [sum(map(bool, words)) for words in row[schema.WORDS]]
+            for name in row.keys() & {schema.WORDS, schema.WORD_LOG_PROBS, schema.WORD_EVIDENCE}:
+                row[name] = [words[:end] for words, end in zip(row[name], lengths, strict=True)]
+        rows.append(row)
+    return rows
 
 
 if __name__ == "__main__":

@@ -3,9 +3,8 @@
 import dataclasses
 import itertools
 import json
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import grpc
@@ -42,39 +41,24 @@ class Command:
 
     Args:
         takes: str. The arguments, as the usage shows them.
-        ask: Callable. From client, images and texts to one row per input.
+        about: tuple. What an input consists of, as the answers name it: file, text, or both.
+        ask: Callable. From client, images and texts (those of `about`) to one row per input.
         show: Callable. The lines that people read of a row.
     """
 
     takes: str
-    ask: Callable[[Client, PhotosOrFeatures, list[str]], list[Row]]
+    about: tuple[str, ...]
+    ask: Callable[..., list[Row]]
     show: Callable[[Row], list[str]]
 
-    @property
-    def about_photos(self) -> bool:
-        return self.takes.startswith("PHOTO")
-
-    @property
-    def text(self) -> str | None:
-        """What the texts among the arguments are called in the answers."""
-        name = re.search("PREFIX|SENTENCE", self.takes)
-        return name and name[0].lower()
-
-
-@dataclasses.dataclass(frozen=True)
-class _Input:
-    file: str | None
-    text: str
-    image: bytes | np.ndarray | Failure
-
-    @property
-    def kind(self) -> type | tuple[int, ...]:
-        """What is equal for inputs of one request: photos, or features of one size."""
-        return getattr(self.image, "shape", type(self.image))
-
-
-def _images(method: Callable[[Client, PhotosOrFeatures], list[Row]]) -> Callable:
-    return lambda client, images, _: method(client, images)
+    def inputs(self, arguments: list[str]) -> list[dict[str, str]]:
+        """The inputs that the arguments of the program give; texts share the one photo."""
+        if len(self.about) == 1:
+            values = [(argument,) for argument in arguments]
+        else:
+            no_text = [""] if "[" in self.takes else []
+            values = itertools.product(arguments[:1], arguments[1:] or no_text)
+        return [dict(zip(self.about, value, strict=True)) for value in values]
 
 
 def _encode(client: Client, images: PhotosOrFeatures) -> list[Row]:
@@ -110,43 +94,27 @@ _IDS = _columns(schema.SCORES, schema.IDS)
 _SENTENCES = _columns(schema.SCORES, schema.IDS, schema.SENTENCES)
 _CONSENSUS = _columns(schema.CONSENSUS, schema.CAPTIONS)
 COMMANDS = {
-    "caption": Command("PHOTO ...", _images(Client.caption), _CAPTIONS),
-    "beam": Command("PHOTO [PREFIX ...]", Client.beam, _CAPTIONS),
-    "score": Command("PHOTO SENTENCE ...", Client.score, _score),
-    "next": Command("PHOTO [PREFIX ...]", Client.next_words, _WORDS),
-    "encode": Command("PHOTO ...", _images(_encode), _features),
-    "search": Command("SENTENCE ...", lambda client, _, texts: client.search_images(texts), _IDS),
-    "sentences": Command("PHOTO ...", _images(Client.search_sentences), _SENTENCES),
-    "similar": Command("PHOTO ...", _images(Client.similar_images), _IDS),
-    "rerank": Command("PHOTO ...", _images(Client.caption_reranked), _CONSENSUS),
+    "caption": Command("PHOTO ...", ("file",), Client.caption, _CAPTIONS),
+    "beam": Command("PHOTO [PREFIX ...]", ("file", "prefix"), Client.beam, _CAPTIONS),
+    "score": Command("PHOTO SENTENCE ...", ("file", "sentence"), Client.score, _score),
+    "next": Command("PHOTO [PREFIX ...]", ("file", "prefix"), Client.next_words, _WORDS),
+    "encode": Command("PHOTO ...", ("file",), _encode, _features),
+    "search": Command("SENTENCE ...", ("sentence",), Client.search_images, _IDS),
+    "sentences": Command("PHOTO ...", ("file",), Client.search_sentences, _SENTENCES),
+    "similar": Command("PHOTO ...", ("file",), Client.similar_images, _IDS),
+    "rerank": Command("PHOTO ...", ("file",), Client.caption_reranked, _CONSENSUS),
 }
 
 
 def run() -> None:
     """Runs the program; exit code 0, or 1 and one sentence."""
     try:
-        app.run(_guarded, flags_parser=_parse)
+        app.run(lambda argv: main(argv[1:]), flags_parser=flags.FLAGS)
+    except (UserError, ServingError, OSError, flags.Error) as error:
+        hint = " (--help lists the flags)" if isinstance(error, flags.Error) else ""
+        sys.exit(f"error: {' '.join(str(error).split())}{hint}")
     except KeyboardInterrupt:
         sys.exit(130)
-
-
-def _parse(argv: list[str]) -> list[str]:
-    try:
-        return flags.FLAGS(argv)
-    except flags.Error as error:
-        _exit(f"{error} (--help lists the flags)")
-
-
-def _guarded(argv: list[str]) -> None:
-    try:
-        main(argv[1:])
-    except (UserError, ServingError, OSError) as error:
-        _exit(" ".join(str(error).split()))
-
-
-def _exit(sentence: str) -> None:
-    print(f"error: {sentence}", file=sys.stderr)
-    sys.exit(1)
 
 
 def main(arguments: list[str]) -> None:
@@ -164,8 +132,10 @@ def main(arguments: list[str]) -> None:
     ) as client:
         if name == "status":
             _status(client)
+        elif inputs := COMMANDS[name].inputs(arguments):
+            _answer(client, COMMANDS[name], inputs)
         else:
-            _answer_all(client, COMMANDS[name], *_files_and_texts(name, arguments))
+            raise UserError(f"{name} takes {COMMANDS[name].takes} (--help shows examples).")
 
 
 def _credentials() -> grpc.ChannelCredentials | None:
@@ -182,21 +152,6 @@ def _credentials() -> grpc.ChannelCredentials | None:
     )
 
 
-def _files_and_texts(name: str, arguments: list[str]) -> tuple[list[str | None], list[str]]:
-    """The files and the texts of the inputs; no file, or no text, where a command takes none."""
-    command = COMMANDS[name]
-    if not command.about_photos:
-        files, texts = [None] * len(arguments), arguments
-    elif command.text is None:
-        files, texts = arguments, [""] * len(arguments)
-    else:
-        texts = arguments[1:] or ([""] if arguments and "[" in command.takes else [])
-        files = arguments[:1] * len(texts)
-    if not texts:
-        raise UserError(f"{name} takes {command.takes} (--help shows examples).")
-    return files, texts
-
-
 def _status(client: Client) -> None:
     states = client.status()
     for model, versions in states.items():
@@ -211,27 +166,25 @@ def _status(client: Client) -> None:
         raise UserError(f"no version of {schema.MODEL} is available at {client.server}.")
 
 
-def _answer_all(
-    client: Client, command: Command, files: list[str | None], texts: list[str]
-) -> None:
-    images = map(_read, files)
-    if command.about_photos and command.text:  # all texts are about one photo: encode it once
+def _answer(client: Client, command: Command, inputs: list[dict[str, str]]) -> None:
+    images = (_load(asked.get("file")) for asked in inputs)
+    if len(command.about) > 1:  # all texts are about one photo: encode it once
         image = next(images)
         if isinstance(image, bytes):
             image = client.encode([image])[schema.FEATURES][0]
-        images = itertools.repeat(image)
+        images = [image] * len(inputs)
     failures = 0
-    with tqdm.tqdm(total=len(texts), unit="input", disable=None, leave=False) as bar:
-        for batch in _batches(map(_Input, files, texts, images)):
-            for asked, answer in zip(batch, _answers(client, command, batch), strict=True):
+    with tqdm.tqdm(total=len(inputs), unit="input", disable=None, leave=False) as bar:
+        for batch in _batches(zip(inputs, images, strict=True)):
+            for (asked, _), answer in zip(batch, _ask(client, command, batch), strict=True):
                 failures += isinstance(answer, Failure)
                 _write(bar, command, asked, answer)
                 bar.update()
     if failures:
-        raise UserError(f"{failures} of {len(texts)} inputs failed.")
+        raise UserError(f"{failures} of {len(inputs)} inputs failed.")
 
 
-def _read(file: str | None) -> bytes | np.ndarray | Failure:
+def _load(file: str | None) -> bytes | np.ndarray | Failure:
     try:
         return b"" if file is None else photos.load(file)
     except UserError as error:
@@ -240,26 +193,29 @@ def _read(file: str | None) -> bytes | np.ndarray | Failure:
         return f"{file}: {error.strerror or error}"
 
 
-def _batches(inputs: Iterable[_Input]) -> Iterator[list[_Input]]:
-    """Consecutive inputs that fit into one request."""
-    batch = []
-    for asked in inputs:
-        size = sum(len(other.image) for other in [*batch, asked])
-        full = len(batch) == _BATCH_SIZE.value or size > _REQUEST_BYTES
-        if batch and (full or asked.kind != batch[0].kind):
+def _batches(inputs: Iterable[tuple]) -> Iterator[list[tuple]]:
+    """Consecutive inputs that fit into one request: all photos, or all features of one size."""
+    batch, kind, size = [], None, 0
+    for asked, image in inputs:
+        last, kind = kind, getattr(image, "shape", type(image))
+        size += len(image)
+        if batch and (kind != last or len(batch) == _BATCH_SIZE.value or size > _REQUEST_BYTES):
             yield batch
-            batch = []
-        batch.append(asked)
+            batch, size = [], len(image)
+        batch.append((asked, image))
     yield batch
 
 
-def _answers(client: Client, command: Command, batch: list[_Input]) -> list[Row | Failure]:
-    images, texts = [asked.image for asked in batch], [asked.text for asked in batch]
+def _ask(client: Client, command: Command, batch: list[tuple]) -> Sequence[Row | Failure]:
+    inputs, images = zip(*batch, strict=True)
     if isinstance(images[0], Failure):
         return images
     are_photos = isinstance(images[0], bytes)
+    values = {key: [asked[key] for asked in inputs] for key in command.about}
+    if "file" in values:
+        values["file"] = images if are_photos else np.stack(images)
     try:
-        rows = command.ask(client, images if are_photos else np.stack(images), texts)
+        rows = command.ask(client, *values.values())
     except ServingError as error:
         if error.code is not grpc.StatusCode.INVALID_ARGUMENT:
             raise
@@ -268,16 +224,13 @@ def _answers(client: Client, command: Command, batch: list[_Input]) -> list[Row 
     return [failure if are_photos and row.get(schema.CAPTIONS) == [] else row for row in rows]
 
 
-def _write(bar: tqdm.tqdm, command: Command, asked: _Input, answer: Row | Failure) -> None:
-    about = {"file": asked.file} if command.about_photos else {}
-    if command.text is not None:
-        about[command.text] = asked.text
-    heading = "  ".join(value for value in about.values() if value)
+def _write(bar: tqdm.tqdm, command: Command, asked: dict[str, str], answer: Row | Failure) -> None:
+    heading = "  ".join(filter(None, asked.values()))
     if _JSON.value:
         row = {"error": answer} if isinstance(answer, Failure) else answer
-        bar.write(json.dumps(about | row, ensure_ascii=False))
+        bar.write(json.dumps(asked | row, ensure_ascii=False))
     elif isinstance(answer, Failure):
-        named = asked.file is not None and answer.startswith(asked.file)
-        bar.write(answer if named else f"{heading}: {answer}", sys.stderr)
+        is_named = answer.startswith(asked.get("file", heading))
+        bar.write(answer if is_named else f"{heading}: {answer}", sys.stderr)
     else:
         bar.write("\n".join([heading, *command.show(answer)]))
