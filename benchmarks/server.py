@@ -12,12 +12,13 @@ records for the signature, or zeros.
 
 import asyncio
 import contextlib
+import itertools
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 
 import grpc
 import numpy as np
@@ -26,6 +27,7 @@ import timing
 from absl import app, flags
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
+from mrnn_tf import versions
 from serving import tensors
 from serving.served_version import Arrays, ServedSignature, ServedVersion, warmup_requests
 
@@ -36,7 +38,6 @@ _CLIENTS = flags.DEFINE_integer("clients", 32, "Concurrent clients.")
 _SECONDS = flags.DEFINE_float("seconds", 5.0, "Of each round.")
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Rounds of each side; the best counts.")
 UNITS, LAYERS = 2048, 3
-MAX_BYTES = 64 << 20
 SIDES = {"batching": [], "one by one": ["--nobatching"]}
 
 
@@ -44,23 +45,24 @@ def main(_) -> None:
     with contextlib.ExitStack() as stack:
         base = _BASE_PATH.value or _make_model(stack.enter_context(tempfile.TemporaryDirectory()))
         servers = {name: stack.enter_context(_server(base, f)) for name, f in SIDES.items()}
-        names = tf.io.gfile.listdir(f"{base}/{_MODEL.value}")
-        path = f"{base}/{_MODEL.value}/{max(filter(str.isdigit, names), key=int)}"
-        version = ServedVersion(_MODEL.value, 0, path, MAX_BYTES)
+        path = versions.newest(f"{base}/{_MODEL.value}")
+        version = ServedVersion(_MODEL.value, 0, path)
         signature = version.signature(_SIGNATURE.value)
         inputs = _one_row(signature, path)
+        request = predict_pb2.PredictRequest(
+            model_spec={"name": _MODEL.value, "signature_name": _SIGNATURE.value},
+            inputs={name: tensors.to_proto(array) for name, array in inputs.items()},
+        )
 
-        request = predict_pb2.PredictRequest()
-        request.model_spec.name = _MODEL.value
-        request.model_spec.signature_name = _SIGNATURE.value
-        for name, array in inputs.items():
-            request.inputs[name].CopyFrom(tensors.to_proto(array))
+        async def direct() -> None:
+            signature(inputs)
 
         loads, alone = {}, {}
         for _ in range(_ROUNDS.value):
             for name, address in servers.items():
                 took = asyncio.run(_ask(address, request, _CLIENTS.value))
                 loads[name] = max(loads.get(name, []), took, key=len)
+            alone["direct"].append(np.median(asyncio.run(_round(direct, 1))))
             for name, address in servers.items():
                 took = asyncio.run(_ask(address, request, 1))
                 alone[name] = min(alone.get(name, np.inf), np.median(took))
@@ -85,46 +87,45 @@ def main(_) -> None:
 def _server(base: str, arguments: list[str]) -> Iterator[str]:
     """The address of a server that is ready."""
     command = [sys.executable, "-m", "serving.local", f"--model_base_path={base}", "--port=0"]
-    with subprocess.Popen(
-        [*command, "--rest_api_port=0", *arguments], stdout=subprocess.PIPE, text=True
-    ) as process:
+    command += ["--rest_api_port=0", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
-            said = ""
-            while "next: " not in said:
-                line = process.stdout.readline()
-                if not line:
-                    raise RuntimeError("the server has not started")
-                said += line
+            # The last line before the server waits for requests, or its end.
+            said = "".join(itertools.takewhile(lambda line: "next: " not in line, process.stdout))
             yield re.search(r"gRPC (\S+),", said)[1]
         finally:
             process.terminate()
 
 
 async def _ask(address: str, request: predict_pb2.PredictRequest, clients: int) -> list[float]:
-    """The seconds of every request that concurrent clients got answered in a round."""
     options = [("grpc.max_receive_message_length", -1)]
     async with grpc.aio.insecure_channel(address, options) as channel:
         stub = prediction_service_pb2_grpc.PredictionServiceStub(channel)
-        await stub.Predict(request)
-        until = time.perf_counter() + _SECONDS.value
-        took = []
+        return await _round(lambda: stub.Predict(request), clients)
 
-        async def client():
-            while (began := time.perf_counter()) < until:
-                await stub.Predict(request)
-                took.append(time.perf_counter() - began)
 
-        await asyncio.gather(*(client() for _ in range(clients)))
+async def _round(call: Callable[[], Awaitable], clients: int) -> list[float]:
+    """The seconds of every call that concurrent clients made in a round."""
+    await call()
+    until = time.perf_counter() + _SECONDS.value
+    took = []
+
+    async def client() -> None:
+        while (began := time.perf_counter()) < until:
+            await call()
+            took.append(time.perf_counter() - began)
+
+    await asyncio.gather(*(client() for _ in range(clients)))
     return took
 
 
 def _one_row(signature: ServedSignature, path: str) -> Arrays:
     for request in warmup_requests(path):
         if request.model_spec.signature_name == signature.name:
-            inputs = signature.read(request.inputs, MAX_BYTES)
-            return {name: array[:1] for name, array in inputs.items()}
+            return {name: array[:1] for name, array in signature.read(request.inputs).items()}
+    empty = {name: b"" if spec.dtype == tf.string else 0 for name, spec in signature.inputs.items()}
     return {
-        name: tf.zeros([size or 1 for size in spec.shape], spec.dtype).numpy()
+        name: np.full([size or 1 for size in spec.shape], empty[name], spec.dtype.as_numpy_dtype)
         for name, spec in signature.inputs.items()
     }
 

@@ -8,7 +8,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import weakref
 
 import grpc
 import numpy as np
@@ -21,25 +20,15 @@ from serving.served_version import Arrays, ServedSignature
 
 @dataclasses.dataclass
 class _Request:
+    signature: ServedSignature
     inputs: Arrays
     rows: int
-    arrived: float
     answer: asyncio.Future  # of Arrays | Refused
 
     @property
-    def row_shapes(self) -> dict[str, tuple[int, ...]]:
-        return {name: array.shape[1:] for name, array in self.inputs.items()}
-
-
-@dataclasses.dataclass
-class _Queue:
-    """The requests to one signature."""
-
-    waiting: list[_Request] = dataclasses.field(default_factory=list)
-    arrival: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
-    running: int = 0  # batches
-    last: int = 0  # requests in the last batch
-    task: asyncio.Task | None = None
+    def kind(self) -> tuple:
+        """What is equal for the requests of a batch."""
+        return self.signature, {name: array.shape[1:] for name, array in self.inputs.items()}
 
 
 class Batcher:
@@ -56,57 +45,60 @@ class Batcher:
         self._wait = wait_seconds
         self._max_queued = max_queued
         # A graph has threads of its own: more runs at once than cores only make smaller batches.
-        self._free = asyncio.Semaphore(os.cpu_count() or 1)
-        self._queues = weakref.WeakKeyDictionary()
+        self._max_running = os.cpu_count() or 1
+        self._running = 0  # batches
+        self._last = 0  # requests in the last batch
+        self._waiting: list[_Request] = []
 
     @property
     def busy(self) -> bool:
-        return any(queue.running for queue in self._queues.values())
+        return self._running > 0
 
     async def run(self, signature: ServedSignature, inputs: Arrays) -> Arrays:
         rows = signature.rows(inputs)
-        queued = sum(len(queue.waiting) for queue in self._queues.values())
-        if queued >= self._max_queued:
+        if (queued := len(self._waiting)) >= self._max_queued:
             sentence = f"{queued} requests are waiting already: try again later."
             raise Refused(sentence, grpc.StatusCode.UNAVAILABLE)
         loop = asyncio.get_running_loop()
-        request = _Request(inputs, rows, loop.time(), loop.create_future())
-        queue = self._queues.setdefault(signature, _Queue())
-        queue.waiting.append(request)
-        queue.arrival.set()
-        if queue.task is None:
-            queue.task = asyncio.create_task(self._serve(signature, queue))
+        request = _Request(signature, inputs, rows, loop.create_future())
+        self._waiting.append(request)
+        # A single client is not delayed: batching waits only when requests overlap.
+        overlaps = signature.batched and (self._running or self._last > 1)
+        is_full = sum(request.rows for request in self._waiting) >= self._max_rows
+        loop.call_later(self._wait if overlaps and not is_full else 0, self._start)
         answer = await request.answer
         if isinstance(answer, Refused):
             raise answer
         return answer
 
-    async def _serve(self, signature: ServedSignature, queue: _Queue) -> None:
-        """Starts batches until no request waits."""
-        max_rows = self._max_rows if signature.batched else 0
-        while queue.waiting:
-            # A single client is not delayed: batching waits only when requests overlap.
-            if max_rows and (queue.running or queue.last > 1):
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout_at(queue.waiting[0].arrived + self._wait):
-                        while sum(request.rows for request in queue.waiting) < max_rows:
-                            queue.arrival.clear()
-                            await queue.arrival.wait()
-            await self._free.acquire()
-            if not (batch := _take(queue, max_rows)):
-                self._free.release()
-                continue
-            queue.running += 1
-            queue.last = len(batch)
+    def _start(self) -> None:
+        """Starts batches while requests wait and cores are free."""
+        while self._running < self._max_running and (batch := self._take()):
+            self._running += 1
+            self._last = len(batch)
             run = asyncio.get_running_loop().run_in_executor(
-                None, merged, signature, [request.inputs for request in batch]
+                None, merged, batch[0].signature, [request.inputs for request in batch]
             )
-            run.add_done_callback(functools.partial(self._answer, queue, batch))
-        queue.task = None
+            run.add_done_callback(functools.partial(self._answer, batch))
 
-    def _answer(self, queue: _Queue, batch: list[_Request], run: asyncio.Future) -> None:
-        queue.running -= 1
-        self._free.release()
+    def _take(self) -> list[_Request]:
+        """The requests of the next batch: the first that waits, and those that fit to it."""
+        batch, later, rows = [], [], 0
+        for request in self._waiting:
+            if request.answer.done():  # cancelled, or out of time
+                continue
+            fits = not batch or (
+                request.signature.batched
+                and rows + request.rows <= self._max_rows
+                and request.kind == batch[0].kind
+            )
+            (batch if fits else later).append(request)
+            rows += request.rows if fits else 0
+        self._waiting = later
+        return batch
+
+    def _answer(self, batch: list[_Request], run: asyncio.Future) -> None:
+        self._running -= 1
         if error := run.exception():
             logging.error("A batch has failed", exc_info=error)
             failure = Refused("the server failed: see its log.", grpc.StatusCode.INTERNAL)
@@ -114,21 +106,7 @@ class Batcher:
         for request, answer in zip(batch, answers, strict=True):
             if not request.answer.done():
                 request.answer.set_result(answer)
-
-
-def _take(queue: _Queue, max_rows: int) -> list[_Request]:
-    """The requests of the next batch: the first that waits, and those that fit to it."""
-    batch, later, rows = [], [], 0
-    for request in queue.waiting:
-        if request.answer.done():  # cancelled, or out of time
-            continue
-        fits = not batch or (
-            rows + request.rows <= max_rows and request.row_shapes == batch[0].row_shapes
-        )
-        (batch if fits else later).append(request)
-        rows += request.rows if fits else 0
-    queue.waiting = later
-    return batch
+        self._start()
 
 
 def merged(signature: ServedSignature, batch: list[Arrays]) -> list[Arrays | Refused]:
@@ -139,7 +117,7 @@ def merged(signature: ServedSignature, batch: list[Arrays]) -> list[Arrays | Ref
         except tf.errors.OpError as error:
             return [Refused.by_graph(error)]
     inputs = {name: np.concatenate([b[name] for b in batch]) for name in signature.inputs}
-    ends = np.cumsum([signature.rows(inputs) for inputs in batch])
+    ends = np.cumsum([signature.rows(b) for b in batch])
     with contextlib.suppress(tf.errors.OpError):
         outputs = signature(inputs)
         if all(len(output) == ends[-1] for output in outputs.values()):
