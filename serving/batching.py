@@ -14,8 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from serving.refusal import Refused
-from serving.served_version import Arrays, ServedSignature
+from serving.served_version import Arrays, Refused, ServedSignature
 
 
 @dataclasses.dataclass

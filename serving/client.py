@@ -161,7 +161,7 @@ class Client:
         return self._ask(images, schema.INDEX, schema.CAPTION_RERANKED)
 
     def predict(
-        self, model: str, signature: str, inputs: Mapping[str, np.ndarray | Sequence[str | bytes]]
+        self, model: str, signature: str, inputs: Mapping[str, tensors.ArrayOrStrings]
     ) -> dict[str, np.ndarray]:
         """The outputs of any signature of a model; strings come back as bytes."""
         spec = messages.ModelSpec(name=model, signature_name=signature)
@@ -170,7 +170,7 @@ class Client:
             spec.version_label = version
         elif version is not None:
             spec.version.value = version
-        protos = {name: tensors.to_proto(_array(values)) for name, values in inputs.items()}
+        protos = {name: tensors.to_proto(values) for name, values in inputs.items()}
         request = messages.PredictRequest(model_spec=spec, inputs=protos)
         response = self._call(self._predictions.Predict, request)
         try:
@@ -215,24 +215,14 @@ class Client:
         if code is grpc.StatusCode.UNAVAILABLE:
             return f"no server answers at {self.server}: {details}"
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            return (
-                f"{self.server} did not answer {asked} within the timeout of {self.timeout:g} s; "
-                "allow more, or send smaller batches."
-            )
+            late = f"did not answer {asked} within the timeout of {self.timeout:g} s"
+            return f"{self.server} {late}; allow more, or send smaller batches."
         if re.search(r"signature\b.*\bnot found", details, re.IGNORECASE):
             reason = _WHY_MISSING.get(signature, "it is an older model: export it again.")
             return f"{model} at {self.server} has no signature {signature}; {reason}"
         if code is grpc.StatusCode.NOT_FOUND:
             return f"{self.server} does not serve {model}: {details}"
         return f"{self.server} refused {asked}: {details or code.name}"
-
-
-def _array(values: np.ndarray | Sequence[str | bytes]) -> np.ndarray:
-    if isinstance(values, np.ndarray):
-        return values
-    encoded = (value.encode() if isinstance(value, str) else value for value in values)
-    # Not by np.array, which drops zero bytes at the end.
-    return np.fromiter(encoded, np.object_, len(values))
 
 
 def _rows(outputs: dict[str, np.ndarray]) -> list[Row]:

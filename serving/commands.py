@@ -21,7 +21,7 @@ _VERSION = flags.DEFINE_string("version", None, "Version of mrnn: a number or a 
 _INDEX_VERSION = flags.DEFINE_string("index_version", None, "Version of mrnn_index, likewise.")
 _TIMEOUT = flags.DEFINE_float("timeout", 30.0, "Seconds for one call with its retries.", 0.001)
 _RETRIES = flags.DEFINE_integer(
-    "retries", 3, "Repetitions of a call while the server is unavailable; gRPC makes at most 4.", 0
+    "retries", 3, "Repetitions of a call to an unavailable server; at most 4.", 0
 )
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 16, "Inputs per call.", 1)
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object per input, each on its line.")
@@ -37,27 +37,18 @@ Failure = str
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-    """A question to the server.
+    """A question to the server."""
 
-    Args:
-        takes: str. The arguments, as the usage shows them.
-        about: tuple. What an input consists of, as the answers name it: file, text, or both.
-        ask: Callable. From client, images and texts (those of `about`) to one row per input.
-        show: Callable. The lines that people read of a row.
-    """
-
-    takes: str
-    about: tuple[str, ...]
-    ask: Callable[..., list[Row]]
-    show: Callable[[Row], list[str]]
+    takes: str  # the arguments, as the usage shows them
+    about: tuple[str, ...]  # what an input consists of, as the answers name it
+    ask: Callable[..., list[Row]]  # from client, and images or texts or both, to a row per input
+    show: Callable[[Row], str]  # what people read of a row
 
     def inputs(self, arguments: list[str]) -> list[dict[str, str]]:
         """The inputs that the arguments of the program give; texts share the one photo."""
-        if len(self.about) == 1:
-            values = [(argument,) for argument in arguments]
-        else:
-            no_text = [""] if "[" in self.takes else []
-            values = itertools.product(arguments[:1], arguments[1:] or no_text)
+        texts = arguments[1:] or ([""] if "[" in self.takes else [])
+        pairs = itertools.product(arguments[:1], texts)
+        values = pairs if len(self.about) > 1 else zip(arguments, strict=True)
         return [dict(zip(self.about, value, strict=True)) for value in values]
 
 
@@ -68,24 +59,22 @@ def _encode(client: Client, images: PhotosOrFeatures) -> list[Row]:
     return [dict(zip(outputs, row, strict=True)) for row in rows]
 
 
-def _columns(number: str, *texts: str) -> Callable[[Row], list[str]]:
-    def show(row: Row) -> list[str]:
+def _columns(number: str, *texts: str) -> Callable[[Row], str]:
+    def show(row: Row) -> str:
         columns = zip(row[number], *(row[text] for text in texts), strict=True)
-        return [f"{value:9.3f}  " + "  ".join(rest) for value, *rest in columns]
+        return "\n".join(f"{value:9.3f}  " + "  ".join(rest) for value, *rest in columns)
 
     return show
 
 
-def _features(row: Row) -> list[str]:
-    return [" ".join(f"{value:.6g}" for value in row[schema.FEATURES])]
+def _features(row: Row) -> str:
+    return " ".join(f"{value:.6g}" for value in row[schema.FEATURES])
 
 
-def _score(row: Row) -> list[str]:
-    known = row[schema.NUM_WORDS] - row[schema.NUM_UNKNOWN]
-    return [
-        f"{row[schema.LOG_PROB]:9.3f}  perplexity {row[schema.PERPLEXITY]:.3f}, "
-        f"{known} of {row[schema.NUM_WORDS]} words known, the end counted"
-    ]
+def _score(row: Row) -> str:
+    known = f"{row[schema.NUM_WORDS] - row[schema.NUM_UNKNOWN]} of {row[schema.NUM_WORDS]}"
+    perplexity = f"perplexity {row[schema.PERPLEXITY]:.3f}"
+    return f"{row[schema.LOG_PROB]:9.3f}  {perplexity}, {known} words known, the end counted"
 
 
 _CAPTIONS = _columns(schema.LOG_PROBS, schema.CAPTIONS)
@@ -123,13 +112,9 @@ def main(arguments: list[str]) -> None:
         known = ", ".join([*COMMANDS, "status"])
         raise UserError(f"{name!r} is no command; there are {known} (--help shows examples).")
     versions = {schema.MODEL: _VERSION.value, schema.INDEX: _INDEX_VERSION.value}
-    with Client(
-        _SERVER.value,
-        timeout=_TIMEOUT.value,
-        retries=_RETRIES.value,
-        versions={m: int(v) if v.isdecimal() else v for m, v in versions.items() if v is not None},
-        credentials=_credentials(),
-    ) as client:
+    versions = {m: int(v) if v.isdecimal() else v for m, v in versions.items() if v is not None}
+    settings = {"timeout": _TIMEOUT.value, "retries": _RETRIES.value, "versions": versions}
+    with Client(_SERVER.value, **settings, credentials=_credentials()) as client:
         if name == "status":
             _status(client)
         elif inputs := COMMANDS[name].inputs(arguments):
@@ -141,27 +126,22 @@ def main(arguments: list[str]) -> None:
 def _credentials() -> grpc.ChannelCredentials | None:
     files = (_CA_FILE, _KEY_FILE, _CERT_FILE)
     if not _TLS.value:
-        for flag in files:
-            if flag.value is not None:
-                raise UserError(f"--{flag.name} needs --tls.")
+        if given := [flag.name for flag in files if flag.value]:
+            raise UserError(f"--{given[0]} needs --tls.")
         return None
-    if (_KEY_FILE.value is None) != (_CERT_FILE.value is None):
+    if bool(_KEY_FILE.value) != bool(_CERT_FILE.value):
         raise UserError("--key_file and --cert_file are given together or not at all.")
-    return grpc.ssl_channel_credentials(
-        *(None if flag.value is None else Path(flag.value).read_bytes() for flag in files)
-    )
+    contents = (flag.value and Path(flag.value).read_bytes() for flag in files)
+    return grpc.ssl_channel_credentials(*contents)
 
 
 def _status(client: Client) -> None:
     states = client.status()
     for model, versions in states.items():
+        lines = [f"{model}  version {version}  {state}" for version, state in versions.items()]
         if _JSON.value:
-            print(json.dumps({"model": model, "versions": versions}))
-            continue
-        for version, state in versions.items():
-            print(f"{model}  version {version}  {state}")
-        if not versions:
-            print(f"{model}  not served")
+            lines = [json.dumps({"model": model, "versions": versions})]
+        print("\n".join(lines or [f"{model}  not served"]))
     if "AVAILABLE" not in states[schema.MODEL].values():
         raise UserError(f"no version of {schema.MODEL} is available at {client.server}.")
 
@@ -233,4 +213,4 @@ def _write(bar: tqdm.tqdm, command: Command, asked: dict[str, str], answer: Row 
         is_named = answer.startswith(asked.get("file", heading))
         bar.write(answer if is_named else f"{heading}: {answer}", sys.stderr)
     else:
-        bar.write("\n".join([heading, *command.show(answer)]))
+        bar.write(f"{heading}\n{command.show(answer)}".rstrip("\n"))

@@ -16,8 +16,7 @@ from mrnn_tf.errors import UserError
 from serving import tensors
 from serving.batching import Batcher
 from serving.model_directory import ModelDirectory
-from serving.refusal import Refused
-from serving.served_version import Arrays, ServedSignature
+from serving.served_version import Arrays, Refused, ServedSignature
 
 SIGNATURES = "signature_def"  # the one field of metadata
 
@@ -59,26 +58,22 @@ class Services(
         return server
 
     async def predict(
-        self,
-        spec: ModelSpec,
-        read: Callable[[ServedSignature], Arrays],
-        output_filter: Sequence[str] = (),
+        self, spec: ModelSpec, read: Callable[[ServedSignature], Arrays], outputs: Sequence = ()
     ) -> tuple[ModelSpec, Arrays]:
         """Runs a signature on the inputs that `read` makes of a request.
 
-        Returns the model, version and signature that have answered, and the outputs by name: those
-        that `output_filter` names, or all.
+        Returns what has answered, and its results: those that `outputs` names, or all.
         """
         version = self.models.find(spec)
         signature = version.signature(spec.signature_name)
-        wanted = signature.choose(output_filter)
+        wanted = signature.choose(outputs)
         try:
             async with asyncio.timeout(self.timeout_seconds):
-                outputs = await self.batcher.run(signature, read(signature))
+                results = await self.batcher.run(signature, read(signature))
         except TimeoutError:
             sentence = f"no answer within {self.timeout_seconds:g} seconds."
             raise Refused(sentence, grpc.StatusCode.DEADLINE_EXCEEDED) from None
-        return version.spec(signature.name), {name: outputs[name] for name in wanted}
+        return version.spec(signature.name), {name: results[name] for name in wanted}
 
     def metadata(self, spec: ModelSpec) -> GetModelMetadataResponse:
         """The definitions of a model's signatures."""
@@ -104,9 +99,8 @@ class Services(
     async def GetModelMetadata(self, request):
         if not request.metadata_field:
             raise Refused("GetModelMetadataRequest must specify at least one metadata_field")
-        for field in request.metadata_field:
-            if field != SIGNATURES:
-                raise Refused(f"Metadata field {field[:100]} is not supported")
+        if others := set(request.metadata_field) - {SIGNATURES}:
+            raise Refused(f"Metadata field {', '.join(sorted(others))} is not supported")
         return self.metadata(request.model_spec)
 
     @_refusing

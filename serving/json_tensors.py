@@ -7,8 +7,7 @@ import numpy as np
 import tensorflow as tf
 
 from serving import tensors
-from serving.refusal import Refused, listed
-from serving.served_version import Arrays, ServedSignature
+from serving.served_version import Arrays, Refused, ServedSignature, listed
 
 ROWS, COLUMNS = "instances", "inputs"
 _ANSWERS = {ROWS: "predictions", COLUMNS: "outputs"}

@@ -45,22 +45,11 @@ class LocalOptions(Config):
     batching: bool = field(True, "run concurrent requests as one batch")
     max_batch_size: int = field(64, "rows of the largest merged batch", at_least=1)
     batch_timeout_ms: float = field(2.0, "how long a request may wait for others", at_least=0)
-    max_queued: int = field(
-        256, "waiting requests beyond which new ones are refused as UNAVAILABLE", at_least=1
-    )
+    max_queued: int = field(256, "waiting requests; more are refused as UNAVAILABLE", at_least=1)
     request_timeout_seconds: float = field(60.0, "seconds for one request", at_least=0.001)
     max_message_bytes: int = field(64 << 20, "bytes of the largest request", at_least=1)
-    intra_op_threads: int | None = field(
-        None, "threads of one TensorFlow op; by default as many as cores", at_least=1
-    )
+    intra_op_threads: int | None = field(None, "threads of an op; default: all cores", at_least=1)
     grace_seconds: float = field(10.0, "seconds for running requests after a stop", at_least=0)
-
-
-class _RestServer(uvicorn.Server):
-    """Leaves the signals to this program."""
-
-    def capture_signals(self):
-        return contextlib.nullcontext()
 
 
 def serve(options: LocalOptions) -> None:
@@ -97,9 +86,10 @@ async def _serve(options: LocalOptions) -> None:
     address = f"gRPC {options.host}:{port}, REST http://{options.host}:{rest_port}"
     quiet = {"lifespan": "off", "log_config": None, "access_log": False}
     grace = max(1, round(options.grace_seconds))
-    rest_server = _RestServer(
+    rest_server = uvicorn.Server(
         uvicorn.Config(rest_api.create(services), timeout_graceful_shutdown=grace, **quiet)
     )
+    rest_server.capture_signals = contextlib.nullcontext  # signals are this program's
 
     await grpc_server.start()
     serving_rest = asyncio.create_task(rest_server.serve([rest_socket]))

@@ -18,8 +18,7 @@ from tensorflow_serving.apis import get_model_status_pb2, model_pb2
 
 from mrnn_tf import schema, versions
 from mrnn_tf.errors import UserError
-from serving.refusal import Refused
-from serving.served_version import ServedVersion
+from serving.served_version import Refused, ServedVersion
 
 _STATUS = get_model_status_pb2.ModelVersionStatus
 
@@ -45,10 +44,8 @@ class ModelDirectory:
         if not tf.io.gfile.isdir(base_path):
             raise FileNotFoundError(f"`model_base_path`: there is no directory {base_path}.")
         if versions.newest(base_path):
-            raise UserError(
-                f"`model_base_path`: {base_path} holds versions of one model; give the directory "
-                "above it."
-            )
+            sentence = "holds versions of one model; give the directory above it."
+            raise UserError(f"`model_base_path`: {base_path} {sentence}")
         self._base_path = base_path
         self._announce = announce
         self._models = {}
@@ -62,13 +59,14 @@ class ModelDirectory:
     def find(self, spec: model_pb2.ModelSpec) -> ServedVersion:
         """The version that a request names, or the newest."""
         if spec.version_label:
-            raise Refused(f"Unrecognized servable version label: {spec.version_label[:100]}")
+            raise Refused(f"Unrecognized servable version label: {spec.version_label}")
         current = self._models.get(spec.name, _Model()).current
         wanted = spec.version.value if spec.HasField("version") else None
         if current is None or wanted not in (None, current.version):
-            name = spec.name[:100]
+            name = spec.name
             request = f"Latest({name})" if wanted is None else f"Specific({name}, {wanted})"
-            raise _not_found(f"Servable not found for request: {request}")
+            sentence = f"Servable not found for request: {request}"
+            raise Refused(sentence, grpc.StatusCode.NOT_FOUND)
         return current
 
     def status(self, spec: model_pb2.ModelSpec) -> get_model_status_pb2.GetModelStatusResponse:
@@ -77,7 +75,8 @@ class ModelDirectory:
         wanted = [spec.version.value] if spec.HasField("version") else sorted(statuses)[::-1]
         if not set(wanted) & set(statuses):
             asked = f"version {wanted[0]}" if wanted else "any versions"
-            raise _not_found(f"Could not find {asked} of model {spec.name[:100]}")
+            sentence = f"Could not find {asked} of model {spec.name}"
+            raise Refused(sentence, grpc.StatusCode.NOT_FOUND)
         return get_model_status_pb2.GetModelStatusResponse(
             model_version_status=[statuses[version] for version in wanted]
         )
@@ -118,7 +117,12 @@ class ModelDirectory:
             [loaded] = await asyncio.gather(load, return_exceptions=True)
             self.loading = False
             if isinstance(loaded, ServedVersion):
-                self._switch(model, loaded)
+                if old := model.current:
+                    model.note(old.version, _STATUS.UNLOADING)
+                    model.unloading[old.version] = weakref.ref(old)
+                model.current = loaded
+                model.note(version, _STATUS.AVAILABLE)
+                self._announce(loaded)
                 return
             if isinstance(loaded, tf.errors.OpError):
                 loaded = Refused.by_graph(loaded)
@@ -127,18 +131,6 @@ class ModelDirectory:
             model.broken[version] = files
             model.note(version, _STATUS.END, loaded)
             logging.error("%s version %d cannot be loaded: %s", name, version, loaded)
-
-    def _switch(self, model: _Model, new: ServedVersion) -> None:
-        old, model.current = model.current, new
-        model.note(new.version, _STATUS.AVAILABLE)
-        self._announce(new)
-        if old:
-            model.note(old.version, _STATUS.UNLOADING)
-            model.unloading[old.version] = weakref.ref(old)
-
-
-def _not_found(sentence: str) -> Refused:
-    return Refused(sentence, grpc.StatusCode.NOT_FOUND)
 
 
 def _numbers(base_path: str) -> dict[str, list[int]]:

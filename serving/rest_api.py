@@ -11,7 +11,7 @@ from tensorflow_serving.apis import model_pb2
 
 from serving import json_tensors
 from serving.grpc_api import SIGNATURES, Services
-from serving.refusal import Refused
+from serving.served_version import Refused
 
 _HTTP_CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,

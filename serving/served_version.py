@@ -1,6 +1,10 @@
-"""A loaded version of a model, and its signatures, which check inputs before the graph runs."""
+"""A loaded version of a model, and its signatures, which check inputs before the graph runs.
+
+A request that gets no answer is `Refused`, by a gRPC code and one sentence, whatever the transport.
+"""
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import grpc
@@ -14,25 +18,40 @@ from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 from mrnn_tf import schema
 from mrnn_tf.errors import UserError
 from serving import tensors
-from serving.refusal import Refused, listed
 
 Arrays = dict[str, np.ndarray]
+_CODES = {code.value[0]: code for code in grpc.StatusCode}
+_FRAME = re.compile(r".*<stack traces unavailable>\n|\s*\[\[\{\{node.*|\s*\[Op:.*", re.DOTALL)
+_LONGEST = 400  # gRPC sends the sentence in a header
+
+
+class Refused(Exception):
+    """Says why a request is not answered."""
+
+    def __init__(self, sentence: str, code: grpc.StatusCode = grpc.StatusCode.INVALID_ARGUMENT):
+        text = " ".join(sentence.split())
+        super().__init__(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}...")
+        self.code = code
+
+    @classmethod
+    def by_graph(cls, error: tf.errors.OpError) -> "Refused":
+        """The complaint of an op, without the names of TensorFlow's own functions."""
+        sentence = _FRAME.sub("", error.message or "") or type(error).__name__
+        return cls(sentence, _CODES.get(error.error_code, grpc.StatusCode.UNKNOWN))
+
+
+def listed(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class ServedSignature:
-    """A function from named arrays to named arrays.
-
-    Attributes:
-        inputs: The wanted tensors by name.
-        outputs: The names of what comes back.
-        batched: Whether the first dimension of all tensors is the batch.
-    """
+    """A function from named arrays to named arrays."""
 
     name: str
     inputs: dict[str, tf.TensorSpec]
     outputs: tuple[str, ...]
-    batched: bool
+    batched: bool  # whether the first dimension of all tensors is the batch
     function: Callable
 
     @classmethod
@@ -58,13 +77,11 @@ class ServedSignature:
         return inputs
 
     def check_names(self, names: Iterable[str]) -> None:
-        for name in names:
-            if name not in self.inputs:
-                known = listed(self.inputs)
-                raise Refused(f"signature `{self.name}` has no input `{name[:100]}`, but {known}.")
-        for name in self.inputs:
-            if name not in names:
-                raise Refused(f"signature `{self.name}` misses its input `{name}`.")
+        if unknown := listed(sorted(set(names) - set(self.inputs))):
+            known = listed(self.inputs)
+            raise Refused(f"signature `{self.name}` has no input {unknown}, but {known}.")
+        if missing := listed(sorted(set(self.inputs) - set(names))):
+            raise Refused(f"signature `{self.name}` misses its input {missing}.")
 
     def check(self, inputs: Arrays) -> None:
         """Raises `Refused` where an input has another type or shape."""
@@ -73,31 +90,27 @@ class ServedSignature:
             if dtype != spec.dtype:
                 raise Refused(f"input `{name}` must be {spec.dtype.name}, got {dtype.name}.")
             if not spec.shape.is_compatible_with(array.shape):
-                wanted = ", ".join("?" if size is None else str(size) for size in spec.shape)
+                wanted = str(spec.shape.as_list()).replace("None", "?")
                 got = list(array.shape)
-                raise Refused(f"input `{name}` must have the shape [{wanted}], got {got}.")
+                raise Refused(f"input `{name}` must have the shape {wanted}, got {got}.")
 
     def rows(self, inputs: Arrays) -> int:
         """The batch size that all inputs share."""
         if not self.batched:
             return 1
-        sizes = {name: len(array) for name, array in inputs.items()}
-        (name, rows), *others = sizes.items()
-        if any(size != rows for _, size in others):
-            counts = ", ".join(f"`{name}` {size}" for name, size in sizes.items())
+        rows, *others = {len(array) for array in inputs.values()}
+        if others:
+            counts = ", ".join(f"`{name}` {len(array)}" for name, array in inputs.items())
             raise Refused(f"inputs must have equally many rows, got {counts}.")
         if not rows:
-            raise Refused(f"input `{name}` has no rows.")
+            raise Refused(f"input `{next(iter(inputs))}` has no rows.")
         return rows
 
     def choose(self, output_filter: Sequence[str]) -> Sequence[str]:
         """The outputs that a request asks for; all if it names none."""
-        for name in output_filter:
-            if name not in self.outputs:
-                raise Refused(
-                    f"output tensor alias not found in signature: `{name[:100]}`; "
-                    f"it gives {listed(self.outputs)}"
-                )
+        if unknown := listed(sorted(set(output_filter) - set(self.outputs))):
+            known = listed(self.outputs)
+            raise Refused(f"output tensor alias not found in signature: {unknown}; it has {known}")
         if len(set(output_filter)) < len(output_filter):
             raise Refused("output_filter names an output twice.")
         return output_filter or self.outputs
@@ -121,10 +134,8 @@ class ServedVersion:
         [graph] = [graph for graph in saved.meta_graphs if "serve" in graph.meta_info_def.tags]
         self.definitions = dict(graph.signature_def)
         self._loaded = tf.saved_model.load(path)  # owns the variables
-        self.signatures = {
-            key: ServedSignature.load(key, function)
-            for key, function in self._loaded.signatures.items()
-        }
+        loaded = self._loaded.signatures.items()
+        self.signatures = {key: ServedSignature.load(key, function) for key, function in loaded}
         for request in warmup_requests(path):
             signature = self.signature(request.model_spec.signature_name)
             signature(signature.read(request.inputs))
@@ -133,10 +144,8 @@ class ServedVersion:
         name = name or schema.SERVING_DEFAULT
         if name not in self.signatures:
             known = ", ".join(sorted(self.signatures))
-            raise Refused(
-                f'Serving signature key "{name[:100]}" not found; `{self.name}` has {known}',
-                grpc.StatusCode.FAILED_PRECONDITION,
-            )
+            sentence = f'Serving signature key "{name}" not found; `{self.name}` has {known}'
+            raise Refused(sentence, grpc.StatusCode.FAILED_PRECONDITION)
         return self.signatures[name]
 
     def spec(self, signature_name: str = "") -> model_pb2.ModelSpec:

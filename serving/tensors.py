@@ -1,7 +1,7 @@
 """TensorProto to array and back: the one codec of client and server, without TensorFlow."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from mrnn_tf.errors import UserError
 from serving.messages import DataType, TensorProto
 
+ArrayOrStrings = np.ndarray | Sequence[str | bytes]
 MAX_BYTES = 1 << 30  # of the array that a proto may ask for
 _TYPES = {  # of the array, and the field that holds the values
     DataType.DT_FLOAT: (np.dtype(np.float32), "float_val"),
@@ -28,11 +29,14 @@ _TYPES = {  # of the array, and the field that holds the values
 _DATA_TYPES = {dtype: data_type for data_type, (dtype, _) in _TYPES.items()}
 
 
-def to_proto(array: np.ndarray) -> TensorProto:
+def to_proto(array: ArrayOrStrings) -> TensorProto:
     """The proto of an array, with its values in the field of their type, as TF Serving writes it.
 
-    Strings are an object array of bytes.
+    Strings are a list, or an object array of bytes.
     """
+    if not isinstance(array, np.ndarray):
+        strings = [value.encode() if isinstance(value, str) else value for value in array]
+        array = np.array(strings, np.object_)
     if array.dtype not in _DATA_TYPES:
         raise UserError(f"`array`: arrays of {array.dtype} cannot be sent.")
     data_type = _DATA_TYPES[array.dtype]
@@ -76,7 +80,6 @@ def to_array(proto: TensorProto, max_bytes: int = MAX_BYTES) -> np.ndarray:
 
 def each(function: Callable[[Any], Any], array: np.ndarray) -> np.ndarray:
     """The results of a function of every element, as objects."""
-    # Not by np.array, which drops zero bytes at the end of strings.
     return np.fromiter(map(function, array.flat), np.object_, array.size).reshape(array.shape)
 
 

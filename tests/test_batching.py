@@ -8,8 +8,7 @@ import pytest
 import served
 
 from serving.batching import Batcher, merged
-from serving.refusal import Refused
-from serving.served_version import ServedVersion
+from serving.served_version import Refused, ServedVersion
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,7 @@ import pytest
 import tensorflow as tf
 
 from serving import json_tensors
-from serving.refusal import Refused
-from serving.served_version import ServedSignature
+from serving.served_version import Refused, ServedSignature
 
 
 def signature(**inputs):

@@ -10,7 +10,7 @@ import tensorflow as tf
 from tensorflow_serving.apis import get_model_status_pb2, model_pb2
 
 from serving.model_directory import ModelDirectory
-from serving.refusal import Refused
+from serving.served_version import Refused
 
 STATE = get_model_status_pb2.ModelVersionStatus.State
 

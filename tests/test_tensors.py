@@ -8,8 +8,7 @@ from tensorflow.core.framework import tensor_pb2
 
 from mrnn_tf.errors import UserError
 from serving import tensors
-from serving.refusal import Refused
-from serving.served_version import ServedSignature
+from serving.served_version import Refused, ServedSignature
 
 LIMIT = 1 << 20
 NUMBERS = [tf.float16, tf.float32, tf.float64, tf.int8, tf.int16, tf.int32, tf.int64,
