@@ -11,6 +11,7 @@ records for the signature, or zeros.
 """
 
 import asyncio
+import collections
 import contextlib
 import itertools
 import re
@@ -57,29 +58,21 @@ def main(_) -> None:
         async def direct() -> None:
             signature(inputs)
 
-        loads, alone = {}, {}
+        rounds = collections.defaultdict(list)  # by side and number of clients
         for _ in range(_ROUNDS.value):
-            for name, address in servers.items():
-                took = asyncio.run(_ask(address, request, _CLIENTS.value))
-                loads[name] = max(loads.get(name, []), took, key=len)
-            alone["direct"].append(np.median(asyncio.run(_round(direct, 1))))
-            for name, address in servers.items():
-                took = asyncio.run(_ask(address, request, 1))
-                alone[name] = min(alone.get(name, np.inf), np.median(took))
-        sides = {"direct": lambda: signature(inputs)}
-        alone |= timing.best_seconds(sides, _ROUNDS.value, _SECONDS.value)
+            rounds["direct", 1].append(asyncio.run(_round(direct, 1)))
+            for (name, address), clients in itertools.product(servers.items(), (1, _CLIENTS.value)):
+                rounds[name, clients].append(asyncio.run(_ask(address, request, clients)))
 
-    print(f"{_CLIENTS.value} clients, `{_SIGNATURE.value}`")
-    for name, took in loads.items():
+    print(f"`{_SIGNATURE.value}`")
+    best = {side: max(results, key=len) for side, results in rounds.items()}
+    for (name, clients), took in best.items():
         p50, p99 = 1e3 * np.quantile(took, [0.5, 0.99])
-        speed = len(took) / _SECONDS.value
-        print(f"  {name:12} {speed:8.1f} requests/s, p50 {p50:.1f} ms, p99 {p99:.1f} ms")
-    ratio = len(loads["batching"]) / len(loads["one by one"])
+        speed = f"{len(took) / _SECONDS.value:8.1f} requests/s"
+        print(f"  {name:12} {clients:3} clients {speed}, p50 {p50:.2f} ms, p99 {p99:.2f} ms")
+    ratio = len(best["batching", _CLIENTS.value]) / len(best["one by one", _CLIENTS.value])
+    added = 1e3 * (np.median(best["batching", 1]) - np.median(best["direct", 1]))
     print(f"  ratio of batching to one by one: {ratio:.2f}")
-    print("one client")
-    for name, took in alone.items():
-        print(f"  {name:12} {1e3 * took:.2f} ms")
-    added = 1e3 * (alone["batching"] - alone["direct"])
     print(f"  the server adds {added:.2f} ms to a direct call")
 
 

@@ -23,6 +23,7 @@ class _Request:
     inputs: Arrays
     rows: int
     answer: asyncio.Future  # of Arrays | Refused
+    is_due: bool = False  # has waited long enough for others
 
     @property
     def kind(self) -> tuple:
@@ -33,10 +34,8 @@ class _Request:
 class Batcher:
     """Runs requests, merged where they overlap.
 
-    Args:
-        max_rows: int. The largest merged batch; a larger request runs alone. 0 merges nothing.
-        wait_seconds: float. How long a request may wait for others.
-        max_queued: int. The number of waiting requests beyond which new ones are refused.
+    A merged batch has at most `max_rows`; 0 merges nothing, and a larger request runs alone. While
+    `max_queued` requests wait, new ones are refused.
     """
 
     def __init__(self, max_rows: int, wait_seconds: float, max_queued: int):
@@ -45,13 +44,9 @@ class Batcher:
         self._max_queued = max_queued
         # A graph has threads of its own: more runs at once than cores only make smaller batches.
         self._max_running = os.cpu_count() or 1
-        self._running = 0  # batches
+        self.running = 0  # batches
         self._last = 0  # requests in the last batch
-        self._waiting: list[_Request] = []
-
-    @property
-    def busy(self) -> bool:
-        return self._running > 0
+        self._waiting = []
 
     async def run(self, signature: ServedSignature, inputs: Arrays) -> Arrays:
         rows = signature.rows(inputs)
@@ -62,18 +57,23 @@ class Batcher:
         request = _Request(signature, inputs, rows, loop.create_future())
         self._waiting.append(request)
         # A single client is not delayed: batching waits only when requests overlap.
-        overlaps = signature.batched and (self._running or self._last > 1)
+        overlaps = signature.batched and (self.running or self._last > 1)
         is_full = sum(request.rows for request in self._waiting) >= self._max_rows
-        loop.call_later(self._wait if overlaps and not is_full else 0, self._start)
+        loop.call_later(self._wait if overlaps and not is_full else 0, self._start, request)
         answer = await request.answer
         if isinstance(answer, Refused):
             raise answer
         return answer
 
-    def _start(self) -> None:
-        """Starts batches while requests wait and cores are free."""
-        while self._running < self._max_running and (batch := self._take()):
-            self._running += 1
+    def _start(self, due: _Request | None = None) -> None:
+        """Starts batches while a request is due and a core is free."""
+        if due:
+            due.is_due = True
+        # Done are those that were cancelled, or ran out of time.
+        self._waiting = [request for request in self._waiting if not request.answer.done()]
+        while self.running < self._max_running and any(r.is_due for r in self._waiting):
+            batch = self._take()
+            self.running += 1
             self._last = len(batch)
             run = asyncio.get_running_loop().run_in_executor(
                 None, merged, batch[0].signature, [request.inputs for request in batch]
@@ -84,8 +84,6 @@ class Batcher:
         """The requests of the next batch: the first that waits, and those that fit to it."""
         batch, later, rows = [], [], 0
         for request in self._waiting:
-            if request.answer.done():  # cancelled, or out of time
-                continue
             fits = not batch or (
                 request.signature.batched
                 and rows + request.rows <= self._max_rows
@@ -97,7 +95,7 @@ class Batcher:
         return batch
 
     def _answer(self, batch: list[_Request], run: asyncio.Future) -> None:
-        self._running -= 1
+        self.running -= 1
         if error := run.exception():
             logging.error("A batch has failed", exc_info=error)
             failure = Refused("the server failed: see its log.", grpc.StatusCode.INTERNAL)

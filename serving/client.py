@@ -68,12 +68,9 @@ class ServingError(RuntimeError):
 class Client:
     """A connection to the models `mrnn` and `mrnn_index` of one server.
 
-    Args:
-        server: str. Host and port.
-        timeout: float. Seconds for one call, its retries included.
-        retries: int. How often gRPC repeats a call while the server is unavailable; at most 4.
-        versions: dict. For a model its version (int), or the label of one (str).
-        credentials: grpc.ChannelCredentials. TLS; without them nothing is encrypted.
+    A call takes at most `timeout` seconds, with all its retries while the server is unavailable, of
+    which gRPC makes at most 4. `versions` has for a model its version (int), or the label of one
+    (str). Without `credentials` nothing is encrypted.
 
     Images are a list of the bytes of photos, or an array of features [B, D]. An answer is one
     dictionary per input, keyed by the names of the signature's tensors, without padding.

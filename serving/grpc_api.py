@@ -84,11 +84,10 @@ class Services(
 
     @_refusing
     async def Predict(self, request):
-        spec, outputs = await self.predict(
-            request.model_spec,
-            lambda signature: signature.read(request.inputs, self.max_bytes),
-            request.output_filter,
+        read = functools.partial(
+            ServedSignature.read, protos=request.inputs, max_bytes=self.max_bytes
         )
+        spec, outputs = await self.predict(request.model_spec, read, request.output_filter)
         try:
             protos = {name: tensors.to_proto(array) for name, array in outputs.items()}
         except UserError as error:

@@ -16,7 +16,6 @@ import gc
 import os
 import signal
 import socket
-import sys
 
 import tensorflow as tf
 import uvicorn
@@ -104,10 +103,9 @@ async def _serve(options: LocalOptions) -> None:
     await asyncio.gather(grpc_server.stop(options.grace_seconds), serving_rest)
     if not watching.cancelled():
         watching.result()  # raises
-    if batcher.busy or models.loading:
+    if batcher.running or models.loading:
         # Python would wait for the threads of TensorFlow, however long they take.
         logging.warning("Stopped before all work was done")
-        sys.stdout.flush()
         os._exit(0)
 
 

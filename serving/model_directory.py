@@ -30,7 +30,9 @@ class _Model:
     current: ServedVersion | None = None
     statuses: dict[int, _STATUS] = dataclasses.field(default_factory=dict)
     broken: dict[int, dict] = dataclasses.field(default_factory=dict)  # the files
-    unloading: dict[int, weakref.ref] = dataclasses.field(default_factory=dict)
+    replaced: weakref.WeakValueDictionary[int, ServedVersion] = dataclasses.field(
+        default_factory=weakref.WeakValueDictionary
+    )
 
     def note(self, version: int, state: int, error: Refused | None = None) -> None:
         status = {"error_code": error.code.value[0], "error_message": str(error)} if error else {}
@@ -63,10 +65,8 @@ class ModelDirectory:
         current = self._models.get(spec.name, _Model()).current
         wanted = spec.version.value if spec.HasField("version") else None
         if current is None or wanted not in (None, current.version):
-            name = spec.name
-            request = f"Latest({name})" if wanted is None else f"Specific({name}, {wanted})"
-            sentence = f"Servable not found for request: {request}"
-            raise Refused(sentence, grpc.StatusCode.NOT_FOUND)
+            asked = f"Latest({spec.name})" if wanted is None else f"Specific({spec.name}, {wanted})"
+            raise Refused(f"Servable not found for request: {asked}", grpc.StatusCode.NOT_FOUND)
         return current
 
     def status(self, spec: model_pb2.ModelSpec) -> get_model_status_pb2.GetModelStatusResponse:
@@ -75,11 +75,9 @@ class ModelDirectory:
         wanted = [spec.version.value] if spec.HasField("version") else sorted(statuses)[::-1]
         if not set(wanted) & set(statuses):
             asked = f"version {wanted[0]}" if wanted else "any versions"
-            sentence = f"Could not find {asked} of model {spec.name}"
-            raise Refused(sentence, grpc.StatusCode.NOT_FOUND)
-        return get_model_status_pb2.GetModelStatusResponse(
-            model_version_status=[statuses[version] for version in wanted]
-        )
+            raise Refused(f"Could not find {asked} of model {spec.name}", grpc.StatusCode.NOT_FOUND)
+        listed = [statuses[version] for version in wanted]
+        return get_model_status_pb2.GetModelStatusResponse(model_version_status=listed)
 
     async def poll(self) -> None:
         """Looks once for new versions, loads them, and notes which old ones are unloaded."""
@@ -88,14 +86,13 @@ class ModelDirectory:
             for name in sorted(numbers):
                 await self._update(name, sorted(numbers[name], reverse=True))
         except tf.errors.OpError as error:  # a remote directory may be out of reach for a while
-            logging.log_every_n_seconds(
-                logging.WARNING, "Cannot look into %s: %s", 60, self._base_path, error.message
-            )
+            sentence = f"Cannot look into {self._base_path}: {error.message}"
+            logging.log_every_n_seconds(logging.WARNING, sentence, 60)
         for name, model in self._models.items():
-            if model.unloading:
+            unloading = [n for n, s in model.statuses.items() if s.state == _STATUS.UNLOADING]
+            if unloading:
                 gc.collect()  # TensorFlow's functions refer to each other
-            for version in [v for v, reference in model.unloading.items() if not reference()]:
-                del model.unloading[version]
+            for version in set(unloading) - set(model.replaced):
                 model.note(version, _STATUS.END)
                 logging.info("%s version %d is unloaded", name, version)
 
@@ -119,7 +116,7 @@ class ModelDirectory:
             if isinstance(loaded, ServedVersion):
                 if old := model.current:
                     model.note(old.version, _STATUS.UNLOADING)
-                    model.unloading[old.version] = weakref.ref(old)
+                    model.replaced[old.version] = old
                 model.current = loaded
                 model.note(version, _STATUS.AVAILABLE)
                 self._announce(loaded)

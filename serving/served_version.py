@@ -121,10 +121,7 @@ class ServedSignature:
 
 
 class ServedVersion:
-    """A version of a model, loaded from the directory `path` and warmed up.
-
-    It stays loaded as long as a request holds it.
-    """
+    """A version of a model, loaded and warmed up; it stays loaded as long as a request holds it."""
 
     def __init__(self, name: str, version: int, path: str):
         self.name = name

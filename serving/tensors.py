@@ -34,7 +34,7 @@ def to_proto(array: ArrayOrStrings) -> TensorProto:
 
     Strings are a list, or an object array of bytes.
     """
-    if not isinstance(array, np.ndarray):
+    if isinstance(array, Sequence):
         strings = [value.encode() if isinstance(value, str) else value for value in array]
         array = np.array(strings, np.object_)
     if array.dtype not in _DATA_TYPES:

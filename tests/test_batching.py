@@ -116,7 +116,7 @@ def test_who_gives_up_leaves_the_queue(toy):
             assert [type(each) for each in answers[1:]] == [asyncio.CancelledError] * 3
             assert values(answers[:1]) == [[1]]
             await asyncio.sleep(0.1)
-        assert not batcher.busy
+        assert not batcher.running
 
     asyncio.run(main())
 
