@@ -47,7 +47,7 @@ def main(_) -> None:
         base = _BASE_PATH.value or _make_model(stack.enter_context(tempfile.TemporaryDirectory()))
         servers = {name: stack.enter_context(_server(base, f)) for name, f in SIDES.items()}
         path = versions.newest(f"{base}/{_MODEL.value}")
-        version = ServedVersion(_MODEL.value, 0, path)
+        version = ServedVersion(_MODEL.value, 0, path)  # owns the variables
         signature = version.signature(_SIGNATURE.value)
         inputs = _one_row(signature, path)
         request = predict_pb2.PredictRequest(
@@ -115,12 +115,9 @@ async def _round(call: Callable[[], Awaitable], clients: int) -> list[float]:
 def _one_row(signature: ServedSignature, path: str) -> Arrays:
     for request in warmup_requests(path):
         if request.model_spec.signature_name == signature.name:
-            return {name: array[:1] for name, array in signature.read(request.inputs).items()}
-    empty = {name: b"" if spec.dtype == tf.string else 0 for name, spec in signature.inputs.items()}
-    return {
-        name: np.full([size or 1 for size in spec.shape], empty[name], spec.dtype.as_numpy_dtype)
-        for name, spec in signature.inputs.items()
-    }
+            return {name: tensors.to_array(proto)[:1] for name, proto in request.inputs.items()}
+    shapes = {name: [size or 1 for size in spec.shape] for name, spec in signature.inputs.items()}
+    return {n: tf.zeros(shapes[n], spec.dtype).numpy() for n, spec in signature.inputs.items()}
 
 
 def _make_model(base: str) -> str:

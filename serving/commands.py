@@ -20,9 +20,7 @@ _SERVER = flags.DEFINE_string("server", "127.0.0.1:8500", "Host and gRPC port.")
 _VERSION = flags.DEFINE_string("version", None, "Version of mrnn: a number or a label.")
 _INDEX_VERSION = flags.DEFINE_string("index_version", None, "Version of mrnn_index, likewise.")
 _TIMEOUT = flags.DEFINE_float("timeout", 30.0, "Seconds for one call with its retries.", 0.001)
-_RETRIES = flags.DEFINE_integer(
-    "retries", 3, "Repetitions of a call to an unavailable server; at most 4.", 0
-)
+_RETRIES = flags.DEFINE_integer("retries", 3, "Repetitions while it is unavailable; at most 4.", 0)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 16, "Inputs per call.", 1)
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object per input, each on its line.")
 _TLS = flags.DEFINE_bool("tls", False, "Encrypt, and verify the server.")

@@ -16,7 +16,7 @@ from mrnn_tf.errors import UserError
 from serving import tensors
 from serving.batching import Batcher
 from serving.model_directory import ModelDirectory
-from serving.served_version import Arrays, Refused, ServedSignature
+from serving.served_version import Arrays, Refused, ServedSignature, from_proto
 
 SIGNATURES = "signature_def"  # the one field of metadata
 
@@ -84,9 +84,8 @@ class Services(
 
     @_refusing
     async def Predict(self, request):
-        read = functools.partial(
-            ServedSignature.read, protos=request.inputs, max_bytes=self.max_bytes
-        )
+        to_array = functools.partial(from_proto, max_bytes=self.max_bytes)
+        read = functools.partial(ServedSignature.read, values=request.inputs, to_array=to_array)
         spec, outputs = await self.predict(request.model_spec, read, request.output_filter)
         try:
             protos = {name: tensors.to_proto(array) for name, array in outputs.items()}

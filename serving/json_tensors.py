@@ -29,10 +29,7 @@ def read(signature: ServedSignature, body: dict) -> Arrays:
             names = listed(signature.inputs)
             raise Refused(f"signature `{signature.name}` needs its inputs by name: {names}.")
         columns = {next(iter(signature.inputs)): columns}
-    signature.check_names(columns)
-    arrays = {name: _array(name, signature.inputs[name], v) for name, v in columns.items()}
-    signature.check(arrays)
-    return arrays
+    return signature.read(columns, _array)
 
 
 def write(outputs: Arrays, request_layout: str) -> dict:

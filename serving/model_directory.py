@@ -6,7 +6,6 @@ ignored. A version that vanishes from the directory stays loaded until a newer o
 
 import asyncio
 import contextlib
-import dataclasses
 import gc
 import weakref
 from collections.abc import Callable
@@ -23,16 +22,14 @@ from serving.served_version import Refused, ServedVersion
 _STATUS = get_model_status_pb2.ModelVersionStatus
 
 
-@dataclasses.dataclass
 class _Model:
     """What is known of one model, by version."""
 
-    current: ServedVersion | None = None
-    statuses: dict[int, _STATUS] = dataclasses.field(default_factory=dict)
-    broken: dict[int, dict] = dataclasses.field(default_factory=dict)  # the files
-    replaced: weakref.WeakValueDictionary[int, ServedVersion] = dataclasses.field(
-        default_factory=weakref.WeakValueDictionary
-    )
+    def __init__(self):
+        self.current: ServedVersion | None = None
+        self.statuses = {}
+        self.broken = {}  # the files
+        self.replaced = weakref.WeakValueDictionary()  # those that requests still hold
 
     def note(self, version: int, state: int, error: Refused | None = None) -> None:
         status = {"error_code": error.code.value[0], "error_message": str(error)} if error else {}

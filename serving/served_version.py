@@ -6,6 +6,7 @@ A request that gets no answer is `Refused`, by a gRPC code and one sentence, wha
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import grpc
 import numpy as np
@@ -44,6 +45,16 @@ def listed(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
+def from_proto(
+    name: str, _: tf.TensorSpec, proto: tensor_pb2.TensorProto, max_bytes: int = tensors.MAX_BYTES
+) -> np.ndarray:
+    """The input of that name, unless it is larger than `max_bytes`."""
+    try:
+        return tensors.to_array(proto, max_bytes)
+    except UserError as error:
+        raise Refused(f"input `{name}`: {error}") from None
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class ServedSignature:
     """A function from named arrays to named arrays."""
@@ -62,18 +73,19 @@ class ServedSignature:
         batched = bool(inputs) and all(s.shape.rank and s.shape[0] is None for s in specs)
         return cls(name, dict(sorted(inputs.items())), tuple(sorted(outputs)), batched, function)
 
-    def read(
-        self, protos: Mapping[str, tensor_pb2.TensorProto], max_bytes: int = tensors.MAX_BYTES
-    ) -> Arrays:
-        """The inputs that a request holds, none larger than `max_bytes`."""
-        self.check_names(protos)
+    def read(self, values: Mapping[str, Any], to_array: Callable[..., np.ndarray]) -> Arrays:
+        """The inputs of a request; `to_array` takes the name, the spec and the value of each."""
+        self.check_names(values)
         inputs = {}
-        for name, proto in protos.items():
-            try:
-                inputs[name] = tensors.to_array(proto, max_bytes)
-            except UserError as error:
-                raise Refused(f"input `{name}`: {error}") from None
-        self.check(inputs)
+        for name, spec in self.inputs.items():
+            array = inputs[name] = to_array(name, spec, values[name])
+            wanted, got = spec.dtype.name, tf.as_dtype(array.dtype).name
+            if got != wanted:
+                raise Refused(f"input `{name}` must be {wanted}, got {got}.")
+            if not spec.shape.is_compatible_with(array.shape):
+                wanted = str(spec.shape.as_list()).replace("None", "?")
+                got = list(array.shape)
+                raise Refused(f"input `{name}` must have the shape {wanted}, got {got}.")
         return inputs
 
     def check_names(self, names: Iterable[str]) -> None:
@@ -82,17 +94,6 @@ class ServedSignature:
             raise Refused(f"signature `{self.name}` has no input {unknown}, but {known}.")
         if missing := listed(sorted(set(self.inputs) - set(names))):
             raise Refused(f"signature `{self.name}` misses its input {missing}.")
-
-    def check(self, inputs: Arrays) -> None:
-        """Raises `Refused` where an input has another type or shape."""
-        for name, array in inputs.items():
-            spec, dtype = self.inputs[name], tf.as_dtype(array.dtype)
-            if dtype != spec.dtype:
-                raise Refused(f"input `{name}` must be {spec.dtype.name}, got {dtype.name}.")
-            if not spec.shape.is_compatible_with(array.shape):
-                wanted = str(spec.shape.as_list()).replace("None", "?")
-                got = list(array.shape)
-                raise Refused(f"input `{name}` must have the shape {wanted}, got {got}.")
 
     def rows(self, inputs: Arrays) -> int:
         """The batch size that all inputs share."""
@@ -135,7 +136,7 @@ class ServedVersion:
         self.signatures = {key: ServedSignature.load(key, function) for key, function in loaded}
         for request in warmup_requests(path):
             signature = self.signature(request.model_spec.signature_name)
-            signature(signature.read(request.inputs))
+            signature(signature.read(request.inputs, from_proto))
 
     def signature(self, name: str) -> ServedSignature:
         name = name or schema.SERVING_DEFAULT

@@ -1,5 +1,7 @@
 """The tensor codec: both ways with TensorFlow, and against senders that may send anything."""
 
+import functools
+
 import grpc
 import numpy as np
 import pytest
@@ -8,9 +10,9 @@ from tensorflow.core.framework import tensor_pb2
 
 from mrnn_tf.errors import UserError
 from serving import tensors
-from serving.served_version import Refused, ServedSignature
+from serving.served_version import Refused, ServedSignature, from_proto
 
-LIMIT = 1 << 20
+FROM_PROTO = functools.partial(from_proto, max_bytes=1 << 20)
 NUMBERS = [tf.float16, tf.float32, tf.float64, tf.int8, tf.int16, tf.int32, tf.int64,
            tf.uint8, tf.uint16, tf.uint32, tf.uint64]  # fmt: skip
 ARRAYS = {
@@ -87,21 +89,21 @@ def signature(dtype, shape=(None, 2)):
 
 
 def read(dtype, shape, **values):
-    return signature(dtype).read({"x": proto(dtype, shape, **values)}, LIMIT)["x"]
+    return signature(dtype).read({"x": proto(dtype, shape, **values)}, FROM_PROTO)["x"]
 
 
 @pytest.mark.parametrize("dtype", NUMBERS, ids=lambda dtype: dtype.name)
 def test_a_signature_reads_both_forms(dtype):
     array = np.array([[1, 2], [3, 4]], dtype.as_numpy_dtype)
     for sent in (tf.make_tensor_proto(array), tensors.to_proto(array)):
-        same(signature(dtype).read({"x": sent}, LIMIT)["x"], array)
+        same(signature(dtype).read({"x": sent}, FROM_PROTO)["x"], array)
 
 
 def test_strings_and_truth_values():
     words = np.array([[b"a", b"\xff\x00"]], object)
-    same(signature(tf.string).read({"x": tensors.to_proto(words)}, LIMIT)["x"], words)
+    same(signature(tf.string).read({"x": tensors.to_proto(words)}, FROM_PROTO)["x"], words)
     truth = np.array([[True, False]])
-    same(signature(tf.bool).read({"x": tensors.to_proto(truth)}, LIMIT)["x"], truth)
+    same(signature(tf.bool).read({"x": tensors.to_proto(truth)}, FROM_PROTO)["x"], truth)
 
 
 def test_equal_values_may_be_sent_once_and_zeros_not_at_all():
@@ -127,7 +129,7 @@ def test_what_does_not_fit_is_refused(case):
     dtype, shape, values, by_codec, sentence = BAD[case]
     sent = proto(dtype, shape, **values)
     with pytest.raises(Refused) as refused:
-        signature(tf.float32).read({"x": sent}, LIMIT)
+        signature(tf.float32).read({"x": sent}, FROM_PROTO)
     assert sentence in str(refused.value)
     assert "`x`" in str(refused.value)
     assert refused.value.code == grpc.StatusCode.INVALID_ARGUMENT
@@ -148,7 +150,7 @@ def test_unknown_types_and_too_large_numbers():
     strange = proto(tf.float32, [1, 2])
     strange.dtype = 9999
     with pytest.raises(Refused, match="`x`: tensors of type 9999 are not understood"):
-        signature(tf.float32).read({"x": strange}, LIMIT)
+        signature(tf.float32).read({"x": strange}, FROM_PROTO)
     with pytest.raises(Refused, match=r"`x`.*out of bounds"):
         read(tf.int8, [1, 2], int_val=[1, 300])
     with pytest.raises(Refused, match="`x`: tensors of type DT_COMPLEX64 are not understood"):
@@ -157,6 +159,6 @@ def test_unknown_types_and_too_large_numbers():
 
 def test_missing_and_unknown_inputs():
     with pytest.raises(Refused, match="misses its input `x`"):
-        signature(tf.float32).read({}, LIMIT)
+        signature(tf.float32).read({}, FROM_PROTO)
     with pytest.raises(Refused, match="has no input `z`, but `x`"):
-        signature(tf.float32).read({"z": proto(tf.float32, [1, 2])}, LIMIT)
+        signature(tf.float32).read({"z": proto(tf.float32, [1, 2])}, FROM_PROTO)
