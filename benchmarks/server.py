@@ -24,7 +24,6 @@ from collections.abc import Awaitable, Callable, Iterator
 import grpc
 import numpy as np
 import tensorflow as tf
-import timing
 from absl import app, flags
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
