@@ -36,7 +36,6 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.index import Entries, Header, Index
 from mrnn_tf.retrieval.marginal import LIKELIEST, SAMPLE_SIZE
 from mrnn_tf.retrieval.scoring import Scorer
-from mrnn_tf.retrieval.search import Hits
 from mrnn_tf.retrieval.sentences import check_searchable, pad
 from mrnn_tf.run import Run
 from mrnn_tf.split import FeatureReader
@@ -212,7 +211,7 @@ def _show(servable: IndexServable, sentence: str) -> None:
     index, searcher = servable.index, servable.searcher
     print(f"\nimages for {sentence!r}:")
     words = pad(servable.vocabulary.ids([sentence]).to_list())
-    images = _results(searcher.search_images(words, _SHOWN))
+    [images] = searcher.search_images(words, _SHOWN).found()
     for row, score in images:
         own = np.flatnonzero(index.owners == row)
         caption = index.captions[own[0]] if len(own) else b""
@@ -223,15 +222,10 @@ def _show(servable: IndexServable, sentence: str) -> None:
         first = images[0][0]
         print(f"\nsentences for {_text(index.ids[first])}:")
         ids = [*index.ids, b""]  # the last is that of no image
-        for row, score in _results(searcher.search_sentences(index.images[[first]], _SHOWN)):
+        [sentences] = searcher.search_sentences(index.images[[first]], _SHOWN).found()
+        for row, score in sentences:
             print(f"{score:9.3f}  {_text(ids[index.owners[row]])}  {_text(index.captions[row])}")
     print()
-
-
-def _results(hits: Hits) -> list[tuple[int, float]]:
-    """The rows and scores of what one query found."""
-    results = zip(hits.rows[0].numpy(), hits.scores[0].numpy(), strict=True)
-    return [(row, score) for row, score in results if row >= 0]
 
 
 def _text(image_id: bytes) -> str:

@@ -31,6 +31,11 @@ class Hits(NamedTuple):
     scores: tf.Tensor  # float32 [Q, k], minus infinity where there are fewer
     softmax_rows: tf.Tensor  # int32 scalar, what the search cost
 
+    def found(self) -> list[list[tuple[int, float]]]:
+        """The rows and scores of what every query found, without what is missing."""
+        queries = zip(self.rows.numpy().tolist(), self.scores.numpy().tolist(), strict=True)
+        return [[hit for hit in zip(*query, strict=True) if hit[0] != NOTHING] for query in queries]
+
 
 class SentenceTable(NamedTuple):
     """Sentences to be found: what an index stores of them."""

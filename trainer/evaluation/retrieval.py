@@ -245,8 +245,8 @@ def _search_some(pool: Pool, mean: np.ndarray, norm: np.ndarray) -> dict[str, li
     at_mean = expansion.log_probs.numpy().sum(axis=1)
     table = search.SentenceTable(pool.words[among], expansion.vectors.numpy(), at_mean, norm[among])
     searcher = search.Searcher(scorer, mean, pool.images, table)
-    by_sentence = _results(searcher.search_images(pool.words[chosen], _SHOWN))
-    by_image = _results(searcher.search_sentences(pool.images[queries], _SHOWN))
+    by_sentence = searcher.search_images(pool.words[chosen], _SHOWN).found()
+    by_image = searcher.search_sentences(pool.images[queries], _SHOWN).found()
     return {
         TEXT_TO_IMAGE: [
             (pool.texts[query], [(pool.ids[i], score, i == pool.owner[query]) for i, score in hits])
@@ -258,9 +258,3 @@ def _search_some(pool: Pool, mean: np.ndarray, norm: np.ndarray) -> dict[str, li
             for image, hits in zip(queries, by_image, strict=True)
         ],
     }  # fmt: skip
-
-
-def _results(hits: search.Hits) -> list[list[tuple[int, float]]]:
-    """The rows and scores of every query, without what is missing."""
-    rows = zip(hits.rows.numpy().tolist(), hits.scores.numpy().tolist(), strict=True)
-    return [[hit for hit in zip(*query, strict=True) if hit[0] >= 0] for query in rows]
