@@ -25,7 +25,8 @@ def read_json(path: str, wanted: str) -> Any:
 
 
 def write_whole(path: str, content: str | bytes) -> None:
-    """Writes a small file beside, then renames it."""
+    """Writes a small file beside, then renames it; makes its folder where there is none."""
+    tf.io.gfile.makedirs(os.path.dirname(path) or ".")
     partial = f"{path}.{uuid.uuid4().hex}.partial"
     with tf.io.gfile.GFile(partial, "wb" if isinstance(content, bytes) else "w") as file:
         file.write(content)
