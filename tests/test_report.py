@@ -455,9 +455,9 @@ def test_long_lines_are_thinned_but_keep_their_lowest_and_last():
 
 
 def test_a_heat_map_shades_its_cells_and_marks_the_best():
-    cells = [[(0.1, "B4 .1\nC .2"), (0.3, "<b>")], [(0.2, "x"), (0.2, "y")]]
+    cells = [(0.1, "B4 .1\nC .2"), (0.3, "<b>"), (0.2, "x"), (0.2, "y")]
     first = plots.HeatTable("by & by", ["k 1", "k 2"], ["m 1", "m 2"], cells)
-    level = plots.HeatTable("level", ["k 1"], ["m 1", "m 2"], [[(0.1, "z"), (0.1, "z")]])
+    level = plots.HeatTable("level", ["k 1"], ["m 1", "m 2"], [(0.1, "z"), (0.1, "z")])
     text = plots.heat_map([first, level], "tuned & drawn")
     assert text.startswith("<svg")
     shown = Page(text)

@@ -101,6 +101,6 @@ def test_images_without_references_have_changes_only(run, splits):
 def test_training_images_need_captions(run, splits):
     silent = dataclasses.replace(splits["train"], captions=((),) * len(splits["train"]))
     with pytest.raises(ValueError, match="have no captions"):
-        rerank.rerank_split(run, splits["val"], silent, hypotheses(range(4)))
+        rerank.rerank_split(run, splits["val"], silent, hypotheses(range(4)), RerankSettings())
     with pytest.raises(ValueError, match="`features` must be one of whitened"):
         rerank.find_neighbours(run, silent, silent, [], 1, "raw")

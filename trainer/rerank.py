@@ -30,29 +30,26 @@ import dataclasses
 import os
 from collections.abc import Collection, Mapping
 
-import tensorflow as tf
 from absl import logging
 
 from mrnn_tf import files, program, schema
-from mrnn_tf.config import REQUIRED, Config, field
+from mrnn_tf.config import REQUIRED, field
 from mrnn_tf.consensus import ngrams, reranking, tuning
 from mrnn_tf.consensus.oracle import Oracle
 from mrnn_tf.consensus.reranking import Compared, Comparison, RerankSettings
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import coco, nbest
-from mrnn_tf.metrics.coco import ImageId
-from mrnn_tf.metrics.nbest import NBest
 from mrnn_tf.run import Run
 from mrnn_tf.split import Split
 from trainer.evaluation.rerank import FEATURES, find_neighbours
 from trainer.report import plots
 
-_DEFAULT = RerankSettings()
+NBestLists = Mapping[coco.ImageId, nbest.NBest]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RerankOptions(Config):
+class RerankOptions(RerankSettings):
     """What to rerank, and how."""
 
     hypotheses: str = field(REQUIRED, "file with n-best lists")
@@ -64,26 +61,14 @@ class RerankOptions(Config):
     job_dir: str | None = field(None, "the run whose features tell what is near")
     references: str | None = field(None, "reference captions, for oracles and for tuning")
     features: str = field(FEATURES[0], "what neighbours are near by", choices=FEATURES)
-    k: int = field(_DEFAULT.k, "how many neighbours", at_least=1)
-    m: int | None = field(
-        None, "captions that count: 125 for cider and combined, else 175", at_least=1
-    )
-    weight: float = field(
-        _DEFAULT.weight, "what the other hypotheses count in combined, up to 1", at_least=0.0
-    )
-    log_prob: float = field(_DEFAULT.log_prob, "what log P counts in combined", at_least=0.0)
     tune: bool = field(False, "cross-validate k and m on the split")
-
-    @property
-    def settings(self) -> RerankSettings:
-        return RerankSettings(self.k, self.m, self.weight, self.log_prob)
 
     @property
     def source(self) -> str:
         return f"the split {self.split} of {self.data}"
 
 
-def rerank(options: RerankOptions) -> dict[ImageId, str]:
+def rerank(options: RerankOptions) -> dict[coco.ImageId, str]:
     """Writes the chosen captions, and gives them back."""
     method = options.method
     if options.tune and method not in reranking.BY_NEIGHBOURS:
@@ -94,15 +79,13 @@ def rerank(options: RerankOptions) -> dict[ImageId, str]:
         scores = oracle.cider if method == "oracle_cider" else oracle.bleu
     else:
         compared = _compare(options, n_best)
-        settings = _tune(options, compared) if options.tune else options.settings
-        scores = compared.scores(method, settings)
+        scores = compared.scores(method, _tune(options, compared) if options.tune else options)
     results, changed = {}, 0
     for image, hypotheses in n_best.items():
         captions = hypotheses.captions or ("",)
         best = reranking.order(scores[image])[0] if len(scores.get(image, ())) else 0
         results[image] = captions[best]
         changed += captions[best] != captions[0]
-    tf.io.gfile.makedirs(os.path.dirname(options.output) or ".")
     coco.write_results(options.output, results)
     print(f"{method}: another caption than the first for {changed} of {len(results)} images")
     references = options.references or "captions.json"
@@ -110,7 +93,7 @@ def rerank(options: RerankOptions) -> dict[ImageId, str]:
     return results
 
 
-def _compare(options: RerankOptions, n_best: Mapping[ImageId, NBest]) -> Compared:
+def _compare(options: RerankOptions, n_best: NBestLists) -> Compared:
     if options.method == reranking.MBR:
         return Comparison(reranking.MBR)(n_best)
     for name in ("data", "job_dir"):
@@ -118,7 +101,7 @@ def _compare(options: RerankOptions, n_best: Mapping[ImageId, NBest]) -> Compare
             raise UserError(f"`{name}` is required for the method {options.method}.")
     run = Run.load(options.job_dir)
     split = Split.read(run, options.data, options.split)
-    _check_images(options, n_best, split.ids, options.source)
+    _check_ids(options, n_best, split.ids, options.source)
     training = Split.read(run, options.reference_data or options.data, schema.TRAIN)
     images, k = len(training), max(options.k, *tuning.KS) if options.tune else options.k
     if images < k:
@@ -127,7 +110,7 @@ def _compare(options: RerankOptions, n_best: Mapping[ImageId, NBest]) -> Compare
     return Comparison(options.method, ngrams.Corpus.of(training.captions))(n_best, near)
 
 
-def _oracle(options: RerankOptions, n_best: Mapping[ImageId, NBest]) -> Oracle:
+def _oracle(options: RerankOptions, n_best: NBestLists) -> Oracle:
     """What the reference captions say of the hypotheses: those of a file, or of the records."""
     if options.references:
         source, references = options.references, coco.read_references(options.references)
@@ -137,7 +120,7 @@ def _oracle(options: RerankOptions, n_best: Mapping[ImageId, NBest]) -> Oracle:
             references = dict(pipeline.captions_by_id(options.data, options.split))
     else:
         raise UserError("`references` is required (or `data`), for the captions to choose by.")
-    _check_images(options, n_best, references, source)
+    _check_ids(options, n_best, references, source)
     references = {str(image): captions for image, captions in references.items()}
     if not any(map(any, references.values())):
         raise UserError(f"{source} has no captions: there is nothing to choose by.")
@@ -148,9 +131,9 @@ def _oracle(options: RerankOptions, n_best: Mapping[ImageId, NBest]) -> Oracle:
 def _tune(options: RerankOptions, compared: Compared) -> RerankSettings:
     """The best settings; all that were tried go to files beside the results."""
     oracle = _oracle(options, compared.n_best)
-    grids = tuning.tune(options.method, compared, oracle, options.settings)
+    start = RerankSettings(options.k, options.m, options.weight, options.log_prob)
+    grids = tuning.tune(options.method, compared, oracle, start)
     folder = os.path.dirname(options.output)
-    tf.io.gfile.makedirs(folder or ".")
     content = {"method": options.method, "features": options.features}
     content["grids"] = [grid.to_json() for grid in grids]
     files.write_json(os.path.join(folder, "tuning.json"), content)
@@ -174,8 +157,6 @@ def _heat_table(grid: tuning.Grid) -> plots.HeatTable:
         for _, scores in grid.cells
     ]
     heading = f"best by {grid.metric}; cross-validated {_listed(grid.validated)}"
-    width = len(columns)
-    cells = [cells[row * width : (row + 1) * width] for row in range(len(rows))]
     return plots.HeatTable(heading, rows, columns, cells)
 
 
@@ -183,9 +164,7 @@ def _listed(scores: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
 
 
-def _check_images(
-    options: RerankOptions, n_best: Mapping[ImageId, NBest], known: Collection, source: str
-) -> None:
+def _check_ids(options: RerankOptions, n_best: NBestLists, known: Collection, source: str) -> None:
     """Refuses images that are not there; says how many have no hypotheses."""
     known = {str(image): None for image in known}
     unknown = [image for image in n_best if str(image) not in known]

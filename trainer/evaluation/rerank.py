@@ -24,6 +24,8 @@ FEATURES = ("whitened", "refined", "original")
 _BATCH_SIZE = 1024
 _OF_A_KIND = 2  # images shown that gain most, that gain little, that lose most
 
+ByImage = Mapping[str, np.ndarray]  # values [N] of the hypotheses of every image
+
 
 @dataclasses.dataclass(frozen=True)
 class RankChange:
@@ -45,11 +47,7 @@ class Reranking:
 
 
 def rerank_split(
-    run: Run,
-    split: Split,
-    training: Split,
-    n_best: Mapping[str, NBest],
-    settings: RerankSettings = RerankSettings(),  # noqa: B008 (frozen)
+    run: Run, split: Split, training: Split, n_best: Mapping[str, NBest], settings: RerankSettings
 ) -> Reranking:
     """Chooses among the n-best captions of a split by every method.
 
@@ -104,9 +102,7 @@ def find_neighbours(
     return neighbourhood.nearest(refined(split.features[wanted]), k, own)
 
 
-def _changes(
-    n_best: Mapping[str, NBest], scores: Mapping[str, np.ndarray], cider: Mapping[str, np.ndarray]
-) -> list[RankChange]:
+def _changes(n_best: Mapping[str, NBest], scores: ByImage, cider: ByImage) -> list[RankChange]:
     """A few images whose first caption changed: most gained, little changed, most lost."""
     changes = []
     for image, hypotheses in n_best.items():

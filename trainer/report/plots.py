@@ -52,14 +52,14 @@ class HeatTable(NamedTuple):
     heading: str
     rows: Sequence[str]
     columns: Sequence[str]
-    cells: Sequence[Sequence[tuple[float, str]]]
+    cells: Sequence[tuple[float, str]]  # row by row
 
 
 def heat_map(tables: Sequence[HeatTable], title: str) -> str:
     """Tables one below the other as an SVG file; cells are shaded, the highest has an edge."""
     drawn, top = [], 40
     for table in tables:
-        values = [value for row in table.cells for value, _ in row]
+        values = [value for value, _ in table.cells]
         best = divmod(values.index(max(values)), len(table.columns))
         limits = {"low": min(values), "high": max(values), "best": best}
         drawn.append({**table._asdict(), **limits, "top": top})
