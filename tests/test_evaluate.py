@@ -175,6 +175,16 @@ def test_a_fine_tuned_encoder_is_not_asked_again(tiny_job, tiny_data):
     assert list(captioned.n_best) == list(captioned.best["greedy"]) == list(split.ids)
 
 
+def test_missing_captions_are_left_out(tiny_job, tiny_data):
+    run = Run.load(tiny_job)
+    split = Split.read(run, tiny_data, "val")
+    split.features[0] = 0.0  # stands for a picture that could not be decoded
+    captioned = caption_split(run, split, Decoding(beam=2, n_best=3, widths=()))
+    assert captioned.best["beam 2"][split.ids[0]] == ""
+    assert not captioned.n_best[split.ids[0]].captions and not captioned.chosen[split.ids[0]]
+    assert len(captioned.chosen[split.ids[1]]) == 2
+
+
 def test_parameters_are_what_is_trained(evaluated, tiny_job):
     trained = Run.load(tiny_job).network.model.trainable_variables
     count = sum(int(np.prod(variable.shape)) for variable in trained)

@@ -1,6 +1,7 @@
 import base64
 import dataclasses
 import html.parser
+import itertools
 import re
 import types
 
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from mrnn_tf.captioner import Caption, Word
 from trainer.report import page as page_module
 from trainer.report import plots
 from trainer.report.page import Example, Report, render
@@ -49,15 +51,15 @@ class Page(html.parser.HTMLParser):
         ]
 
 
+SAID = [("a", -0.1, -0.5), ("dog", -1.0, 3.0), ("runs", -0.3, 0.75), ("</s>", -0.1, 0.1)]
+WORDS = tuple(itertools.starmap(Word, SAID))
+
+
 def example(number=0, cider=None, **changes) -> Example:
     given = Example(
         image_id=f"{number}.jpg",
         references=("A dog runs.", "There is a dog"),
-        captions=("a dog runs", "a dog", "dogs"),
-        log_probs=(-1.5, -2.25, -3.0),
-        words=("a", "dog", "runs", "</s>"),
-        word_log_probs=(-0.1, -1.0, -0.3, -0.1),
-        evidence=(-0.5, 3.0, 0.75, 0.1),
+        captions=[Caption("a dog runs", -1.5, WORDS), Caption("a dog", -2.25), Caption("dogs", -3)],
         cider=cider,
     )
     return dataclasses.replace(given, **changes)
@@ -133,19 +135,16 @@ def test_every_text_is_escaped():
     hostile = example(
         image_id=bad,
         references=(bad,),
-        captions=(bad, bad),
-        log_probs=(-1.0, -2.0),
-        words=(bad,),
-        word_log_probs=(-1.0,),
-        evidence=(1.0,),
+        captions=[Caption(bad, -1.0, (Word(bad, -1.0, 1.0),)), Caption(bad, -2.0)],
     )
+    wordless = dataclasses.replace(hostile, captions=[Caption(bad, -1.0), Caption(bad, -2.0)])
     shown = page(
         title=bad,
         facts={"dataset": bad, bad: bad},
         scores={bad: {"bleu_4": 0.1, bad: 1.0}},
         curves={bad: [(1, 2.0)]},
         nearest_words={bad: [bad]},
-        examples=(hostile, dataclasses.replace(hostile, words=())),
+        examples=(hostile, wordless),
         pictures={bad: b""},
         headline=bad,
         reranking=reranked((bad,) * 4, figures={bad: {"cider": 0.1}}),
@@ -278,21 +277,15 @@ def test_the_file_stays_small_however_many_images():
     assert text.count("<img ") == 28 and len(text) < 3_000_000
 
 
-def test_other_captions_are_folded_without_filler():
-    given = example(captions=("a dog", "", "", ""), log_probs=(-1.0, -2.0, -3.4e38, -3.4e38))
+def test_other_captions_are_folded():
+    given = example(captions=[Caption("a dog", -1.0), Caption("", -2.0)])
     [folded] = page(examples=(given,)).all("details")
     assert folded["text"] == "1 more caption, with log P(empty) -2.00"
 
 
 @pytest.mark.parametrize("captions", [(), ("",)])
 def test_an_image_without_caption(captions):
-    silent = example(
-        captions=captions,
-        log_probs=(-1.0,) * len(captions),
-        words=(),
-        word_log_probs=(),
-        evidence=(),
-    )
+    silent = example(captions=[Caption(text, -1.0) for text in captions])
     shown = page(examples=(silent,))
     assert shown.all("p", "caption")[0]["text"] == "no caption"
     assert not shown.all("details") and not shown.all(kind="legend")

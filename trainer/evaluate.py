@@ -116,8 +116,7 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
     run = Run.load(options.job_dir, options.checkpoint, options.checkpoint_dir)
     options = dataclasses.replace(options, tasks=_tasks(options))
     context = Context(options, run, Split.read(run, options.data, options.split))
-    tf.io.gfile.makedirs(options.output)
-    figures, sections = {}, {"scores": {}, "examples": ()}
+    figures, sections = {}, {}
     for task in options.tasks:
         figures[task], section = EVALUATORS[task](context)
         sections |= section
@@ -145,22 +144,23 @@ def evaluate_captions(context: Context) -> Evaluated:
     coco.write_results(context.path("results.json"), captioned.best[options.headline])
     n_best = [{"image_id": i, **dataclasses.asdict(own)} for i, own in captioned.n_best.items()]
     files.write_json(context.path("nbest.json"), n_best)
-    if not split.has_captions:
-        return {}, {"examples": tuple(captioned.examples)}
-    references = dict(zip(split.ids, split.captions, strict=True))
-    coco.write_references(context.path("references.json"), references)
-    training, scores = context.training_captions, {}
-    for row, best in captioned.best.items():
-        meteor = options.meteor and row == options.headline
-        scores[row] = metrics.evaluate(references, best, training=training, meteor=meteor)
-    figures = {row: scored.overall for row, scored in scores.items()}
-    figures[options.headline] |= captions.perplexity(context.run, split, options.batch_size)
-    per_image = scores[options.headline].per_image
+    references, figures, cider = dict(zip(split.ids, split.captions, strict=True)), {}, {}
+    if split.has_captions:
+        coco.write_references(context.path("references.json"), references)
+        training = context.training_captions
+        for row, best in captioned.best.items():
+            is_headline = row == options.headline
+            meteor = options.meteor and is_headline
+            scores = metrics.evaluate(references, best, training=training, meteor=meteor)
+            figures[row] = scores.overall
+            if is_headline:
+                figures[row] |= captions.perplexity(context.run, split, options.batch_size)
+                cider = {image: own["cider"] for image, own in scores.per_image.items()}
     examples = [
-        dataclasses.replace(e, cider=per_image.get(e.image_id, {}).get("cider"))
-        for e in captioned.examples
+        page.Example(image, references[image], chosen, cider.get(image))
+        for image, chosen in captioned.chosen.items()
     ]
-    return figures, {"scores": figures, "examples": tuple(examples)}
+    return figures, {"scores": figures, "examples": examples}
 
 
 def evaluate_rerank(context: Context) -> Evaluated:
@@ -169,8 +169,7 @@ def evaluate_rerank(context: Context) -> Evaluated:
     reranking = rerank.rerank_split(
         context.run, context.split, training, context.captions.n_best, settings
     )
-    features = f"{rerank.FEATURES[0]} features"
-    note = f"k {settings.k}, {features}, {len(training):,} training images"
+    note = f"k {settings.k}, {rerank.FEATURES[0]} features, {len(training):,} training images"
     return reranking.figures, {"reranking": reranking, "reranking_note": note}
 
 

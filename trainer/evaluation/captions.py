@@ -8,6 +8,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from mrnn_tf import decode, schema
+from mrnn_tf.captioner import Caption, Captioner
 from mrnn_tf.config import BeamSearch, field
 from mrnn_tf.data import pipeline
 from mrnn_tf.inference import Inference
@@ -16,7 +17,6 @@ from mrnn_tf.metrics.nbest import NBest
 from mrnn_tf.run import Network, Run
 from mrnn_tf.split import Split
 from trainer.loops import Evaluator
-from trainer.report.page import Example
 
 GREEDY = "greedy"
 
@@ -45,21 +45,20 @@ class Captions:
 
     best: dict[str, dict[str, str]]  # row -> image id -> the best caption
     n_best: dict[str, NBest]
-    examples: list[Example]  # every image with the sentences of the chosen beam
+    chosen: dict[str, list[Caption]]  # of the chosen beam, with their words
 
 
 def caption_split(run: Run, split: Split, decoding: Decoding, batch_size: int = 64) -> Captions:
     """Captions of every image of a split by every decoding."""
     model, vocabulary = run.network.model, run.vocabulary
     inference = Inference(run, search=decoding)
+    captioner = Captioner(inference.signatures())
 
     @tf.function(input_signature=[tf.TensorSpec([None, split.features.shape[1]], tf.float32)])
     def decode_batch(features):
         begin = decode.begin(model, model.project_image(features))
-        chosen = inference.beam_decode(features, tf.fill([tf.shape(features)[0]], ""))
         greedy = decode.greedy(*begin, max_words=decoding.max_words)
         best = {GREEDY: vocabulary.sentences(greedy.ids[:, 0])}
-        best[decoding.headline] = chosen[schema.CAPTIONS][:, 0]
         for row, width in decoding.rows.items():
             if row != decoding.headline:
                 search = dataclasses.replace(decoding, beam=width)
@@ -67,31 +66,23 @@ def caption_split(run: Run, split: Split, decoding: Decoding, batch_size: int = 
                 best[row] = vocabulary.sentences(compared.ids[:, 0])
         search = dataclasses.replace(decoding, beam=decoding.n_best)
         n_best = inference.best_sentences(features, search=search)
-        return best, (vocabulary.sentences(n_best.ids), n_best.log_probs), chosen
+        return best, vocabulary.sentences(n_best.ids), n_best.log_probs
 
-    captions = Captions({row: {} for row in (GREEDY, *decoding.rows)}, {}, [])
+    captions = Captions({row: {} for row in (GREEDY, *decoding.rows)}, {}, {})
     for start in tqdm(range(0, len(split), batch_size), "captions", unit=" batches", disable=None):
         rows = slice(start, start + batch_size)
-        best, n_best, chosen = tf.nest.map_structure(
+        best, sentences, log_probs = tf.nest.map_structure(
             lambda tensor: tensor.numpy(), decode_batch(split.features[rows])
         )
-        for i, image_id in enumerate(split.ids[rows]):
-            for row, sentences in best.items():
-                captions.best[row][image_id] = sentences[i].decode()
-            captions.n_best[image_id] = _n_best(n_best[0][i], n_best[1][i])
-            sentences = _n_best(chosen[schema.CAPTIONS][i], chosen[schema.LOG_PROBS][i])
-            words = [word.decode() for word in chosen[schema.WORDS][i, 0] if word]
-            captions.examples.append(
-                Example(
-                    image_id=image_id,
-                    references=split.captions[start + i],
-                    captions=sentences.captions,
-                    log_probs=sentences.log_probs,
-                    words=tuple(words),
-                    word_log_probs=tuple(chosen[schema.WORD_LOG_PROBS][i, 0, : len(words)]),
-                    evidence=tuple(chosen[schema.WORD_EVIDENCE][i, 0, : len(words)]),
-                )
-            )
+        for i, chosen in enumerate(captioner.caption(split.features[rows])):
+            image_id = split.ids[start + i]
+            for row, texts in best.items():
+                captions.best[row][image_id] = texts[i].decode()
+            captions.best[decoding.headline][image_id] = chosen[0].text if chosen else ""
+            valid = log_probs[i] > schema.MISSING_LOG_PROB / 2
+            texts = tuple(sentence.decode() for sentence in sentences[i, valid])
+            captions.n_best[image_id] = NBest(texts, tuple(log_probs[i, valid].tolist()))
+            captions.chosen[image_id] = chosen
     return captions
 
 
@@ -134,10 +125,3 @@ def beam_scores(run: Run, source: pipeline.Source, batch_size: int = 64) -> dict
             references[image_id.decode()] = [text.decode(errors="replace") for text in captions]
     scores = metrics.evaluate(references, results, meteor=False).overall
     return {name: scores[name] for name in ("cider", "bleu_4")}
-
-
-def _n_best(sentences: np.ndarray, log_probs: np.ndarray) -> NBest:
-    """The sentences of an image; missing ones are left out."""
-    valid = log_probs > schema.MISSING_LOG_PROB / 2
-    texts = tuple(sentence.decode() for sentence in sentences[valid])
-    return NBest(texts, tuple(log_probs[valid].tolist()))

@@ -8,10 +8,12 @@ import base64
 import dataclasses
 import json
 import math
+from collections.abc import Sequence
 
 import tensorflow as tf
 
 from mrnn_tf import schema
+from mrnn_tf.captioner import Caption
 from mrnn_tf.vision import images
 from trainer.evaluation.rerank import Reranking
 from trainer.evaluation.retrieval import Ranking
@@ -37,11 +39,7 @@ class Example:
 
     image_id: str
     references: tuple[str, ...]
-    captions: tuple[str, ...]  # best first
-    log_probs: tuple[float, ...]
-    words: tuple[str, ...]  # of the best caption, with the end token
-    word_log_probs: tuple[float, ...]
-    evidence: tuple[float, ...]  # log p(w|h,I) - log p(w|h, no image), in nats
+    captions: list[Caption]  # best first
     cider: float | None = None
 
 
@@ -51,10 +49,10 @@ class Report:
 
     title: str
     facts: dict[str, str]  # `dataset` and `split`, where given, name the data of the scores
-    scores: dict[str, dict[str, float]]  # row -> metric -> value
     curves: dict[str, plots.Points]  # those whose names end alike share a chart
     nearest_words: dict[str, list[str]]
-    examples: tuple[Example, ...]  # all images of the split, or a part; the page shows a choice
+    scores: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)  # by row, metric
+    examples: Sequence[Example] = ()  # all images of the split, or a part; the page shows a choice
     headline: str | None = None  # the row of the key figures; the first by default
     reranking: Reranking | None = None
     reranking_note: str = ""  # how it was done
@@ -122,10 +120,9 @@ def render(report: Report) -> str:
     """The whole page; it loads nothing and runs nothing."""
     metrics = {"score_metrics": SCORE_METRICS, "caption_metrics": CAPTION_METRICS}
     metrics["rank_metrics"] = RANK_METRICS
-    tokens = {"end_token": schema.END, "missing": schema.MISSING_LOG_PROB / 2}
     functions = {"figure": figure, "shade": shade, "thumbnail": thumbnail, "exp": math.exp}
-    functions |= {"line_chart": plots.line_chart, "zip": zip}
-    return templates.render("report.html", report=report, **metrics, **tokens, **functions)
+    data = {**metrics, **functions, "line_chart": plots.line_chart, "end_token": schema.END}
+    return templates.render("report.html", report=report, **data)
 
 
 def figure(value: float | str, metric: str) -> str:
