@@ -3,22 +3,23 @@
     python benchmarks/consensus.py
     python benchmarks/consensus.py --data data/flickr8k
 
-Ten hypotheses of an image against the 300 captions of its 60 neighbours. The plain implementation
-compares pair by pair and counts the n-grams of both sentences each time, as the authors' program
-does; for CIDEr it is pycocoevalcap's own, with document frequencies counted beforehand, as ours
-are. Both sides take turns in one process with one thread; the best round counts, and the scores are
-the same to 1e-6. Captions are synthetic unless --data names records: words follow Zipf's law,
-lengths those of Flickr8k. Served is what an exported index runs, image by image.
+Ten hypotheses of an image against the 300 captions of its 60 neighbours. The plain implementation,
+which the tests compare with too, goes pair by pair and counts the n-grams of both sentences each
+time, as the authors' program does; for CIDEr it is pycocoevalcap's own, with document frequencies
+counted beforehand, as ours are. Both sides take turns in one process with one thread; the best
+round counts, and the scores are the same to 1e-6. Captions are synthetic unless --data names
+records: words follow Zipf's law, lengths those of Flickr8k. Served is what an exported index runs,
+image by image.
 """
 
-import collections
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 import timing
 from absl import app, flags
-from pycocoevalcap.cider.cider_scorer import CiderScorer
 
 from mrnn_tf.consensus.neighbours import Near
 from mrnn_tf.consensus.ngrams import Corpus
@@ -27,6 +28,9 @@ from mrnn_tf.consensus.similarity import CiderD
 from mrnn_tf.data import pipeline
 from mrnn_tf.metrics import captions as metrics
 from mrnn_tf.metrics.nbest import NBest
+
+sys.path.append(str(Path(__file__).parent.parent / "tests"))
+import plain
 
 _DATA = flags.DEFINE_string("data", None, "Records whose training captions are used.")
 _CAPTIONS = flags.DEFINE_integer("captions", 30_000, "Synthetic training captions.")
@@ -43,7 +47,7 @@ def main(_) -> None:
     corpus = Corpus.of(captions)
     n_best, near = questions(captions)
     print(f"{IMAGES} images, {HYPOTHESES} hypotheses each, {NEIGHBOURS} neighbours of each")
-    for name, similarity in {"bleu": _plain_bleu, "cider": _plain_cider(captions)}.items():
+    for name, similarity in {"bleu": plain.bleu, "cider": plain.cider(captions)}.items():
         sides = {
             "ours": ours(name, corpus, n_best, near),
             "plain": lambda name=name, similarity=similarity: [
@@ -78,35 +82,6 @@ def _plain_scores(similarity: Callable, captions: list, hypotheses: NBest, near,
     references = [caption for image in near for caption in captions[image]]
     pairs = ([similarity(each, caption) for caption in references] for each in hypotheses.captions)
     return np.array([np.mean(sorted(scores, reverse=True)[:m]) for scores in pairs])
-
-
-def _plain_bleu(hypothesis: str, reference: str) -> float:
-    scores = []
-    for n in range(1, 5):
-        mine, theirs = (
-            collections.Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
-            for words in (hypothesis.split(), reference.split())
-        )
-        if mine or theirs:
-            shared = sum((mine & theirs).values())
-            scores.append(2 * shared / (sum(mine.values()) + sum(theirs.values())))
-    return sum(scores) / max(len(scores), 1)
-
-
-def _plain_cider(captions: list[list[str]]) -> Callable[[str, str], float]:
-    counted = CiderScorer()
-    for texts in captions:
-        counted += (None, texts)
-    counted.compute_doc_freq()
-    unscored = [[]] * (len(captions) - 1)  # the number of images is that of reference lists
-
-    def similarity(hypothesis: str, reference: str) -> float:
-        scorer = CiderScorer(hypothesis, [reference])
-        scorer.crefs += unscored
-        scorer.document_frequency = counted.document_frequency
-        return scorer.compute_cider()[0]
-
-    return similarity
 
 
 def questions(captions: list[list[str]]) -> tuple[dict[int, NBest], Near]:
