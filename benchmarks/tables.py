@@ -9,6 +9,7 @@ skipped. `--rows` makes a part of a table, so that several machines may share on
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +34,7 @@ TABLES = {
         "best": ["--preset=best", "--initial_run=RUN-paper"],
     },
 }
+SCORES = "report/scores.json"  # in a run directory
 COLUMNS = {
     "perplexity": "perplexity",
     "perplexity_without_unknown": "without `<unk>`",
@@ -52,8 +54,7 @@ def main(_) -> None:
     chosen = {name: table[name] for name in _ROWS.value or table}
     for name, arguments in chosen.items():
         for seed in _SEEDS.value:
-            _train(name, seed, arguments)
-            _evaluate(name, seed)
+            _make(name, seed, arguments)
     print(f"| {_TABLE.value} | seeds | parameters | " + " | ".join(COLUMNS.values()) + " |")
     print("|---|---:|---:|" + "---:|" * len(COLUMNS))
     for name in chosen:
@@ -65,29 +66,22 @@ def main(_) -> None:
         print(f"| {' | '.join(cells)} |", flush=True)
 
 
-def _train(name: str, seed: str, arguments: list[str]) -> None:
+def _make(name: str, seed: str, arguments: list[str]) -> None:
+    """Trains and evaluates a row, unless its scores are there; a stopped run goes on."""
     folder = _folder(name, seed)
-    if (folder / "finished").exists():
+    if (folder / SCORES).exists():
         return
-    arguments = [
-        f"{key}={_folder(value[4:], seed) if value.startswith('RUN-') else value}"
-        for key, value in (argument.split("=") for argument in arguments)
-    ]
-    _run(folder, "trainer.task", f"--job_dir={folder}", f"--seed={seed}", *arguments)
-    (folder / "finished").touch()
-
-
-def _evaluate(name: str, seed: str) -> None:
-    folder = _folder(name, seed)
-    if not (folder / "report" / "scores.json").exists():
-        # Presets are evaluated with all widths, the many other rows with that of the captions.
-        fewer = [] if _TABLE.value == "presets" else ["--widths=", "--n_best=5"]
-        _run(folder, "trainer.evaluate", f"--job_dir={folder}", "--nometeor", *fewer)
+    arguments = [re.sub("RUN-(.*)", lambda row: str(_folder(row[1], seed)), a) for a in arguments]
+    _run(folder, "trainer.task", f"--seed={seed}", *arguments)
+    # Presets are evaluated with all widths, the many other rows with that of the captions.
+    fewer = [] if _TABLE.value == "presets" else ["--widths=", "--n_best=5"]
+    _run(folder, "trainer.evaluate", "--nometeor", *fewer)
 
 
 def _run(folder: Path, module: str, *arguments: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-m", module, f"--data={_DATA.value}", *arguments]
+    data, job_dir = f"--data={_DATA.value}", f"--job_dir={folder}"
+    command = [sys.executable, "-m", module, data, job_dir, *arguments]
     print(" ".join(command[1:]), file=sys.stderr, flush=True)
     with open(folder / "log.txt", "a") as log:
         environment = {"TF_CPP_MIN_LOG_LEVEL": "3"} | os.environ
@@ -96,8 +90,7 @@ def _run(folder: Path, module: str, *arguments: str) -> None:
 
 def _scores(name: str, seed: str) -> dict[str, float]:
     """The row of the report that holds the perplexity too: the chosen beam."""
-    content = (_folder(name, seed) / "report" / "scores.json").read_text()
-    rows = json.loads(content)["captions"].values()
+    rows = json.loads((_folder(name, seed) / SCORES).read_text())["captions"].values()
     return next(row for row in rows if "perplexity" in row)
 
 
