@@ -12,7 +12,6 @@ process of its own, its sides in turns; the best round counts.
 - 64 images, beam 5, all threads, against one image at a time, and against PyTorch at its best
   batch size: the same weights, ranking and end, and the same captions. Ours leaves out rows that
   cannot win any more; PyTorch's search, as such searches are written, keeps all to the end.
-- Sentences of 5, 10 and 20 words, and a limit of 200 words instead of 20.
 """
 
 import functools
@@ -30,7 +29,7 @@ from mrnn_tf import decode, schema
 from mrnn_tf.config import BeamSearch, ModelConfig
 from mrnn_tf.model.mrnn import MRNN
 
-_PART = flags.DEFINE_enum("part", None, ["one", "batch", "length"], "Runs this part alone.")
+_PART = flags.DEFINE_enum("part", None, ["one", "batch"], "Runs this part alone.")
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds of each side; the best counts.")
 VOCABULARY, FEATURES, IMAGES = 10_000, 2048, 64
 WIDTH, LENGTH_POWER, MAX_WORDS = 5, 0.7, 20
@@ -39,7 +38,7 @@ Search = Callable[[np.ndarray], np.ndarray]  # features [B, D] to the ids [B, T]
 
 
 def main(_) -> None:
-    parts = {"one": _one, "batch": _batch, "length": _length}
+    parts = {"one": _one, "batch": _batch}
     if _PART.value:
         parts[_PART.value]()
         return
@@ -93,26 +92,8 @@ def _batch() -> None:
     print(f"  ratio to PyTorch: {speeds['64 together'] / torch:.2f} (at least 1.5)")
 
 
-def _length() -> None:
-    features = _features(IMAGES, spread=0.0)
-    sides = {}
-    for words, limit in ((5, 20), (10, 20), (20, 20), (10, 200)):
-        search = _compiled(_network(words), decode.greedy, max_words=limit)
-        sides[f"{words} words, limit {limit}"] = functools.partial(search, features)
-    lengths = {name: np.count_nonzero(side()) / IMAGES for name, side in sides.items()}
-    times = timing.best_seconds(sides, _ROUNDS.value, seconds=0.3)
-    a_word = {name: 1e3 * seconds / lengths[name] for name, seconds in times.items()}
-    print("64 images, greedy, all threads")
-    for name, seconds in times.items():
-        print(f"  {name:26} {1e3 * seconds:8.2f} ms, {a_word[name]:.2f} ms a word")
-    long = a_word["20 words, limit 20"] / a_word["5 words, limit 20"]
-    unlimited = a_word["10 words, limit 200"] / a_word["10 words, limit 20"]
-    print(f"  a word of the longest to one of the shortest: {long:.2f}")
-    print(f"  limit 200 to limit 20: {unlimited:.2f}")
-
-
-def _network(words: int = WORDS) -> MRNN:
-    """Random weights, but the first unit of every layer counts the words, up to about `words`."""
+def _network() -> MRNN:
+    """Random weights, but the first unit of every layer counts the words, up to about `WORDS`."""
     model = MRNN(ModelConfig(), VOCABULARY, FEATURES)
     embeddings = model.embedding_1.embeddings.numpy()
     embeddings[:, 0] = 1.0
@@ -122,7 +103,7 @@ def _network(words: int = WORDS) -> MRNN:
         (model.cell.recurrent_kernel, (1.0, 0.0)),
         (model.recurrent_to_multimodal.kernel, (1.0, 0.0)),
         (model.words_to_multimodal.kernel, (0.0, 0.0)),
-        (model.image_to_multimodal.kernel, (1.0, -words - 0.5)),  # see `_features`
+        (model.image_to_multimodal.kernel, (1.0, -WORDS - 0.5)),  # see `_features`
     ):
         value = kernel.numpy()
         value[:, 0], value[:2, 0] = 0.0, first
@@ -135,10 +116,10 @@ def _network(words: int = WORDS) -> MRNN:
     return model
 
 
-def _features(images: int, spread: float = 1.5) -> np.ndarray:
+def _features(images: int) -> np.ndarray:
     """Of the length that the model scales to; the first one makes a sentence shorter or longer."""
     features = np.random.default_rng(0).normal(size=(images, FEATURES)).astype(np.float32)
-    features[:, 0] *= spread
+    features[:, 0] *= 1.5
     features[:, 1] = 1.0
     rest = np.sqrt(25.0 - np.square(features[:, :2]).sum(axis=1))
     features[:, 2:] *= (rest / np.linalg.norm(features[:, 2:], axis=1))[:, np.newaxis]
