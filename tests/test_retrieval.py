@@ -118,12 +118,11 @@ def test_a_stopped_evaluation_goes_on(run, splits, tmp_path, monkeypatch, evalua
     monkeypatch.setattr(Scorer, "at_least", stops)
     with pytest.raises(KeyboardInterrupt):
         rank_split(*arguments)
-    matrices = []
-    monkeypatch.setattr(Scorer, "matrix", lambda *given: matrices.append(given))
-    monkeypatch.setattr(retrieval.marginal, "log_marginals", lambda *given: matrices.append(given))
+    marginals = []
+    monkeypatch.setattr(retrieval.search, "log_marginals", lambda *given: marginals.append(given))
     again = rank_split(*arguments)
     assert again.figures == evaluated.figures
-    assert len(calls) == 5 and not matrices  # two blocks were saved, and all of the first pass
+    assert len(calls) == 5 and not marginals  # two blocks were saved, and all of the first pass
 
 
 def test_nan_anywhere_is_refused_and_not_ranked(run, splits, tmp_path):

@@ -12,6 +12,7 @@ and the others count nothing.
 from collections.abc import Sequence
 
 import numpy as np
+import tensorflow as tf
 
 from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.expansion import Expansion
@@ -38,10 +39,9 @@ def log_marginals(
     if not len(sample) or not np.isfinite(sample).all():
         raise UserError("`sample` must hold an image at least, and no NaN.")
     sentences = EncodedSentences(expansion.h, expansion.words)
-    if len(sample) <= likeliest:
-        return log_mean_exp(scorer.matrix(sentences, sample))
+    likeliest = min(likeliest, len(sample))
     estimates = expansion.vectors.numpy() @ sample.T
-    chosen = np.argpartition(-estimates, likeliest, axis=1)[:, :likeliest]
+    chosen = np.argpartition(-estimates, likeliest - 1, axis=1)[:, :likeliest]
     rows = np.repeat(np.arange(len(chosen)), likeliest)
     log_probs = scorer.pairs(sentences, rows, sample, chosen.ravel()).numpy()
     return log_mean_exp(log_probs.reshape(chosen.shape)) + np.log(likeliest / len(sample))
@@ -50,4 +50,4 @@ def log_marginals(
 def log_mean_exp(log_probs: np.ndarray | Sequence[Sequence[float]]) -> np.ndarray:
     """log of the mean of exp over the last axis, in float64."""
     log_probs = np.asarray(log_probs, np.float64)
-    return np.logaddexp.reduce(log_probs, axis=-1) - np.log(log_probs.shape[-1])
+    return tf.reduce_logsumexp(log_probs, axis=-1).numpy() - np.log(log_probs.shape[-1])

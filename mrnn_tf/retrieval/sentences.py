@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -35,11 +36,9 @@ def check_searchable(model: MRNN) -> None:
 
 def pad(ids: Sequence[Sequence[int]]) -> np.ndarray:
     """Word ids with the end token as an array [S, T]."""
-    lengths = [len(sentence) + 1 for sentence in ids]
-    words = np.full((len(ids), max(lengths, default=1)), schema.PAD_ID, np.int32)
-    for row, (sentence, length) in enumerate(zip(ids, lengths, strict=True)):
-        words[row, :length] = [*sentence, schema.END_ID]
-    return words
+    ended = [[*sentence, schema.END_ID] for sentence in ids]
+    longest = max(map(len, ended), default=1)
+    return keras.utils.pad_sequences(ended, longest, padding="post", value=schema.PAD_ID)
 
 
 def read(model: MRNN, words: tf.Tensor) -> EncodedSentences:

@@ -97,7 +97,7 @@ class Pool:
     def near(self) -> np.ndarray:
         """Whether image j is among the nearest of image i, itself included: bool [I, I]."""
         count = min(_CURVE_IMAGES, len(self.ids))
-        rows, _ = neighbours.nearest(self.features, self.features, count)
+        rows, _ = neighbours.NeighbourSearch(self.features)(self.features, count)
         near = np.eye(len(self.ids), dtype=bool)
         np.put_along_axis(near, rows, True, axis=1)
         return near
@@ -143,7 +143,6 @@ def _in_blocks(
     count: int, folder: str, name: str, compute: Callable[[np.ndarray], dict]
 ) -> dict[str, np.ndarray]:
     """What `compute` makes of the rows of every block; blocks that are saved are read again."""
-    tf.io.gfile.makedirs(folder)
     rows, blocks = np.arange(count), []
     for first in tqdm(range(0, count, _BLOCK), name, unit=" blocks", disable=None):
         path = tf.io.gfile.join(folder, f"{name.replace(' ', '-')}-{first:07d}.npz")
@@ -160,18 +159,14 @@ def _first_pass(
     pool: Pool, sample: np.ndarray, in_blocks: InBlocks
 ) -> tuple[np.ndarray, Normalisers]:
     """log P [S] of every sentence by its own image, and what may stand for log P(s)."""
-    scorer, mean = pool.scorer, sample.mean(axis=0)
+    scorer = pool.scorer
 
     def compute(rows: np.ndarray) -> dict:
-        sentences = scorer.read(pool.words[rows])
-        expansion = scorer.expand(sentences, mean)
-        numbers = np.arange(len(rows))
-        return {
-            "own": scorer.pairs(sentences, numbers, pool.images, pool.owner[rows]).numpy(),
-            marginal.SAMPLE: marginal.log_marginals(scorer, expansion, sample),
-            marginal.MEAN: expansion.log_probs.numpy().sum(axis=1),
-            marginal.NONE: np.zeros(len(rows)),
-        }
+        words, owner = pool.words[rows], pool.owner[rows]
+        _, _, at_mean, marginals = search.SentenceTable.of(scorer, words, sample)
+        own = scorer.pairs(scorer.read(words), np.arange(len(rows)), pool.images, owner).numpy()
+        normalisers = {marginal.SAMPLE: marginals, marginal.MEAN: at_mean}
+        return {"own": own, **normalisers, marginal.NONE: np.zeros(len(rows))}
 
     arrays = in_blocks("own and sampled images", compute)
     for name, values in arrays.items():
