@@ -27,6 +27,8 @@ from mrnn_tf import text
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics.coco import ImageId, first_few
 
+CaptionLists = Mapping[ImageId, Sequence[str]]
+Words = dict[ImageId, list[str]]  # tokenised captions
 TOKENIZERS = ("mrnn", "ptb", "treebank")
 _PUNCTUATION = frozenset(ptbtokenizer.PUNCTUATIONS)  # what COCO drops
 
@@ -44,7 +46,7 @@ class Scores:
 
 
 def evaluate(
-    references: Mapping[ImageId, Sequence[str]],
+    references: CaptionLists,
     results: Mapping[ImageId, str],
     tokenizer: str = "mrnn",
     training: Iterable[str] | None = None,
@@ -58,7 +60,6 @@ def evaluate(
         training: raw captions; `novel` is the share of results not among them.
         meteor: whether to run METEOR where there is Java. It takes long to start.
     """
-    ids = _by_text(references, "references")
     wanted, compared = _pair(references, results, tokenizer)
     captions = [caption for [caption] in compared.values()]
     bleu, _ = Bleu(4).compute_score(wanted, compared, verbose=0)
@@ -78,8 +79,8 @@ def evaluate(
     overall |= {"distinct_words": len(set(words)), "mean_length": len(words) / len(captions)}
     overall |= {"images": len(captions), "tokenizer": tokenizer}
     per_image = {
-        ids[key]: {metric: float(values[row]) for metric, (_, values) in measured.items()}
-        for row, key in enumerate(wanted)
+        image: {metric: float(values[row]) for metric, (_, values) in measured.items()}
+        for row, image in enumerate(wanted)
     }
     return Scores(overall, per_image)
 
@@ -97,17 +98,15 @@ def tokenize(captions: Iterable[str], tokenizer: str = "mrnn") -> list[str]:
     return [caption.decode() for caption in words.numpy()]
 
 
-def tokenize_lists(
-    lists: Mapping[ImageId, Sequence[str]], tokenizer: str = "mrnn"
-) -> dict[ImageId, list[str]]:
+def tokenize_lists(lists: CaptionLists, tokenizer: str = "mrnn") -> Words:
     """The words of the captions of every image, all in one call of the tokeniser."""
     words = iter(tokenize(itertools.chain.from_iterable(lists.values()), tokenizer))
     return {image: list(itertools.islice(words, len(texts))) for image, texts in lists.items()}
 
 
 def _pair(
-    references: Mapping[ImageId, Sequence[str]], results: Mapping[ImageId, str], tokenizer: str
-) -> tuple[dict[str, list[str]], dict[str, list[str]]]:
+    references: CaptionLists, results: Mapping[ImageId, str], tokenizer: str
+) -> tuple[Words, Words]:
     """Tokenised references and results of the images to score, in pycocoevalcap's form."""
     ids, given = _by_text(references, "references"), _by_text(results, "results")
     unknown = [key for key in given if key not in ids]
@@ -116,20 +115,20 @@ def _pair(
             f"{len(unknown)} of {len(given)} results are of images that the references do not "
             f"have: {first_few(unknown)}; the references have {first_few(ids) or 'no images'}."
         )
-    words = tokenize_lists({key: references[image_id] for key, image_id in ids.items()}, tokenizer)
-    wanted = {key: list(filter(None, captions)) for key, captions in words.items() if any(captions)}
+    words = tokenize_lists(references, tokenizer)
+    wanted = {image: list(filter(None, texts)) for image, texts in words.items() if any(texts)}
     if not wanted:
         raise UserError(f"None of {len(ids)} images has a reference with a word in it.")
     if len(wanted) < len(ids):
         logging.warning("%d images have no references: not scored.", len(ids) - len(wanted))
-    missing = [key for key in wanted if key not in given]
+    missing = [image for image in wanted if str(image) not in given]
     if missing:
         raise UserError(
             f"{len(missing)} of {len(wanted)} images with references have no result: "
             f"{first_few(missing)}; an image without a caption needs an empty one."
         )
-    captions = tokenize([results[given[key]] for key in wanted], tokenizer)
-    return wanted, {key: [caption] for key, caption in zip(wanted, captions, strict=True)}
+    captions = tokenize([results[given[str(image)]] for image in wanted], tokenizer)
+    return wanted, {image: [caption] for image, caption in zip(wanted, captions, strict=True)}
 
 
 def _ptb_words(lines: list[str]) -> list[list[str]]:
@@ -159,9 +158,7 @@ def _treebank_words(lines: list[str]) -> list[list[str]]:
     return [[word.lower() for word in line] for line in words]
 
 
-def _meteor(
-    references: dict[str, list[str]], results: dict[str, list[str]]
-) -> tuple[float, list[float]] | None:
+def _meteor(references: Words, results: Words) -> tuple[float, list[float]] | None:
     if not shutil.which("java"):
         logging.warning("METEOR is left out: there is no `java` here.")
         return None

@@ -8,7 +8,7 @@ kept as it is; 1 and "1" are the same image.
 import collections
 import itertools
 import json
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from mrnn_tf.errors import UserError
@@ -63,13 +63,14 @@ def read_results(path: str) -> dict[ImageId, str]:
         raise UserError(f"{path} holds {_describe(content)}: {_RESULTS_WANTED}.")
     if not content:
         raise UserError(f"{path} holds no results: there is nothing to score.")
-    pairs = (_captioned(entry, f"{path}: [{index}]") for index, entry in enumerate(content))
-    return once_each(path, "caption", pairs)
+    return once_each(path, "caption", content, _captioned)
 
 
-def once_each(path: str, what: str, pairs: Iterable[tuple[ImageId, T]]) -> dict[ImageId, T]:
-    """What a file says of every image; refuses one that comes twice."""
-    pairs = list(pairs)
+def once_each(
+    path: str, what: str, entries: list, parse: Callable[[Any, str], tuple[ImageId, T]]
+) -> dict[ImageId, T]:
+    """What the entries of a file say of every image; refuses one that comes twice."""
+    pairs = [parse(entry, f"{path}: [{index}]") for index, entry in enumerate(entries)]
     counts = collections.Counter(str(image_id) for image_id, _ in pairs)
     twice = [image_id for image_id, count in counts.items() if count > 1]
     if twice:

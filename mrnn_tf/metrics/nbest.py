@@ -29,8 +29,7 @@ def read_n_best(path: str) -> dict[ImageId, NBest]:
         raise UserError(f"{path} holds no list: {_WANTED}.")
     if not content:
         raise UserError(f"{path} holds no images: there is nothing to rerank.")
-    pairs = (_entry(entry, f"{path}: [{index}]") for index, entry in enumerate(content))
-    return once_each(path, "list", pairs)
+    return once_each(path, "list", content, _entry)
 
 
 def _entry(entry: Any, location: str) -> tuple[ImageId, NBest]:
