@@ -6,7 +6,7 @@ import pytest
 from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 from pycocoevalcap.cider.cider import Cider as CocoCider
 
-from mrnn_tf.consensus.neighbours import MISSING, Near, nearness
+from mrnn_tf.consensus.neighbours import MISSING, Near
 from mrnn_tf.consensus.ngrams import Corpus
 from mrnn_tf.consensus.oracle import Oracle
 from mrnn_tf.consensus.reranking import Comparison, RerankSettings, mean_of_highest, order
@@ -123,7 +123,8 @@ def test_captions_are_tokenised_as_everywhere():
     corpus = Corpus.of([["A DOG, runs!"], ["a dog"]])
     assert corpus.words == ("a", "dog", "runs")
     assert np.diff(corpus.captions).tolist() == [3, 2]
-    assert corpus.frequencies.tolist() == [1, 2, 2, 1, 2, 1, 1]  # unknown; a, dog, runs; ...
+    having = len(corpus) / np.exp(corpus.weights)
+    assert having == pytest.approx([1, 2, 2, 1, 2, 1, 1])  # unknown; a, dog, runs; ...
     parents, words = np.divmod(corpus.keys[:-1], 3)
     assert parents.tolist() == [0, 1, 3] and words.tolist() == [1, 2, 2]
     ended = Corpus.of([["A DOG, runs!"], [""]], end="</s>")
@@ -178,14 +179,12 @@ def test_a_nearer_neighbour_may_count_more():
     corpus = Corpus.of([["a dog runs"], ["a red car"], ["the red car"]])
     near, hypotheses = [0, 1, 2], ["a dog", "a red car"]
     assert order(compare("bleu", corpus, hypotheses, near).by_neighbours(3, 3)[0]) == [1, 0]
-    weights = nearness(np.array([0.1, 1.0, 1.1]), temperature=0.2)
+    weights = np.exp(-np.square([0.1, 1.0, 1.1]) / 0.2)
     weighed = compare("bleu", corpus, hypotheses, near, weights)
     assert order(weighed.by_neighbours(3, 3)[0]) == [0, 1]
     similarities = np.array([[[1.0, 0.5, 0.2]]])
     found = mean_of_highest(similarities, np.array([[1.0, 2.0, 4.0]]), 2)
     assert found[0].numpy() == pytest.approx([(1.0 + 1.0) / 6])
-    with pytest.raises(ValueError, match="`temperature`"):
-        nearness(np.zeros(3), 0.0)
 
 
 def test_mbr_takes_what_is_most_like_the_others():

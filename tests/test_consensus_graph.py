@@ -144,7 +144,7 @@ def test_it_runs_in_a_session_as_tf_serving_has_it(saved, corpus, asked):
 
 def test_the_arrays_are_variables_and_not_part_of_the_graph(saved, cider):
     held = {variable.name.split(":")[0] for variable in cider.variables}
-    assert held == {"ids", "captions", "images", "keys", "frequencies", "norms"}
+    assert held == {"ids", "captions", "images", "keys", "weights", "norms"}
     largest = max(
         (
             node.attr["value"].tensor.ByteSize()

@@ -5,9 +5,13 @@ from mrnn_tf.consensus.neighbours import (
     MISSING,
     TEMPERATURE,
     Neighbourhood,
+    NeighbourSearch,
     Whitening,
-    nearest,
 )
+
+
+def nearest(queries, images, k):
+    return NeighbourSearch(images)(queries, k)
 
 
 @pytest.fixture

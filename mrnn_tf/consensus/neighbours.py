@@ -12,7 +12,7 @@ from mrnn_tf.errors import UserError
 
 K = 60  # neighbours of an image
 MISSING = -1  # a neighbour that does not exist
-TEMPERATURE = 0.4  # of `nearness` by whitened features, which have one scale in every dataset
+TEMPERATURE = 0.4  # of whitened features, which have one scale in every dataset
 _MORE = 16  # candidates beyond those wanted, where equal distances may hide
 _BATCH_SIZE = 64
 
@@ -53,9 +53,10 @@ class Neighbourhood(tf.Module):
         return features if self._whitening is None else self._whitening(features)
 
     def _weights(self, distances):
+        """What neighbours count by their distances [..., k]."""
         if self._whitening is None:
             return tf.cast(tf.math.is_finite(distances), tf.float32)
-        return nearness(distances)
+        return tf.exp(-tf.square(distances) / TEMPERATURE)
 
 
 class Whitening(tf.Module):
@@ -143,18 +144,6 @@ class NeighbourSearch(tf.Module):
             if not (np.isfinite(far[:, -1]) & (far[:, -1] <= far[:, k - 1])).any():
                 return near[:, :k], far[:, :k]
             count *= 2
-
-
-def nearest(queries: np.ndarray, images: np.ndarray, k: int = K) -> tuple[np.ndarray, np.ndarray]:
-    """The k nearest images [I, D] of every query [Q, D]: see `NeighbourSearch`."""
-    return NeighbourSearch(images)(queries, k)
-
-
-def nearness(distances: tf.Tensor, temperature: float = TEMPERATURE) -> tf.Tensor:
-    """What neighbours count by their distances [..., k]: exp(-distance^2 / temperature)."""
-    if temperature <= 0:
-        raise UserError(f"`temperature` must be above 0, not {temperature}.")
-    return tf.exp(-tf.square(distances) / temperature)
 
 
 def _unit(features: tf.Tensor) -> tf.Tensor:

@@ -18,18 +18,17 @@ ORDERS = 4  # n-grams have 1 to 4 words
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """The captions of images as word numbers, and the document frequencies of their n-grams."""
+    """The captions of images as word numbers, and what their n-grams weigh."""
 
     words: tuple[str, ...]  # the distinct ones
     ids: np.ndarray  # int32 [T], the words of all captions
     captions: np.ndarray  # int64 [C + 1], where a caption begins in `ids`; the last is T
     images: np.ndarray  # int64 [I + 1], where the captions of an image begin; the last is C
-    keys: (
-        np.ndarray
-    )  # int64 [G - words + 1], of n-grams of two words and more; then the largest int
-    # int32 [1 + G], in the captions of how many images an n-gram is; the first is that of an n-gram
-    # which is in none, taken as 1.
-    frequencies: np.ndarray
+    # int64 [G - words + 1], of n-grams of two words and more; then the largest int
+    keys: np.ndarray
+    # float64 [1 + G], the inverse document frequencies log(I / images that have the n-gram); the
+    # first is that of an n-gram which none has, taken as one.
+    weights: np.ndarray
     norms: np.ndarray  # float64 [C, 4], the length of a caption's tf-idf vector of every order
 
     @classmethod
@@ -55,8 +54,9 @@ class Corpus:
         pairs, counts = np.unique(rows * count + nodes, return_counts=True)
         rows, nodes = np.divmod(pairs, max(count, 1))
         seen = np.unique(owners[rows] * count + nodes)
-        frequencies = np.bincount(seen % max(count, 1), minlength=count)
-        squares = np.square(counts * np.log(len(sizes) / frequencies)[nodes])
+        frequencies = np.append(1, np.bincount(seen % max(count, 1), minlength=count))
+        weights = np.log(max(len(sizes), 1) / frequencies)
+        squares = np.square(counts * weights[nodes + 1])
         norms = np.bincount(rows * ORDERS + orders[nodes] - 1, squares, ORDERS * len(flat))
         return cls(
             tuple(word.decode() for word in words.numpy()),
@@ -64,7 +64,7 @@ class Corpus:
             splits,
             np.concatenate([[0], np.cumsum(sizes)]),
             np.append(keys, np.iinfo(np.int64).max),
-            np.append(1, frequencies).astype(np.int32),
+            weights,
             np.sqrt(norms).reshape(-1, ORDERS),
         )
 

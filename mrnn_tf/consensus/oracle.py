@@ -4,7 +4,7 @@ It scores any choice of hypotheses at once, which is what tuning needs.
 """
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
@@ -13,11 +13,9 @@ from pycocoevalcap.bleu.bleu_scorer import BleuScorer, cook_refs, cook_test
 from mrnn_tf.consensus.neighbours import Near
 from mrnn_tf.consensus.ngrams import ORDERS, Corpus
 from mrnn_tf.consensus.reranking import Comparison, RerankSettings
-from mrnn_tf.metrics.captions import tokenize_lists
+from mrnn_tf.metrics.captions import CaptionLists, tokenize_lists
 from mrnn_tf.metrics.coco import ImageId
 from mrnn_tf.metrics.nbest import NBest
-
-Captions = Mapping[ImageId, Sequence[str]]
 
 
 class Oracle:
@@ -33,7 +31,7 @@ class Oracle:
         bleu: BLEU-4 [N] of the hypotheses of an image, as nltk smooths it (its method 1).
     """
 
-    def __init__(self, references: Captions, hypotheses: Captions):
+    def __init__(self, references: CaptionLists, hypotheses: CaptionLists):
         words = tokenize_lists(references)
         wanted = {image: list(filter(None, texts)) for image, texts in words.items() if any(texts)}
         given = tokenize_lists(hypotheses)

@@ -63,7 +63,7 @@ class NGramSimilarity(tf.Module, abc.ABC):
         # Read by `value()`: a gather from a variable makes every other read of it a copy.
         self._arrays = {
             name: tf.Variable(getattr(corpus, name), trainable=False, name=name)
-            for name in ("ids", "captions", "images", "keys", "frequencies", "norms")
+            for name in ("ids", "captions", "images", "keys", "weights", "norms")
         }
 
     def to_captions(self, hypotheses: tf.Tensor, images: tf.Tensor) -> Similarities:
@@ -187,7 +187,7 @@ class CiderD(NGramSimilarity):
         super().__init__(corpus)
 
     def _of_counts(self, grams, own_lengths, lengths, owners, norms):
-        weights = self._weights(grams.nodes)
+        weights = tf.gather(self._arrays["weights"].value(), grams.nodes + 1)
         images, rows = tf.shape(own_lengths)[0], tf.size(lengths)
         own = tf.sqrt(_summed(tf.square(grams.own * weights[:, tf.newaxis]), grams.cells, images))
         weights = tf.gather(weights, grams.numbers)
@@ -201,12 +201,6 @@ class CiderD(NGramSimilarity):
         bigrams = tf.cast(bigrams - tf.maximum(lengths - 1, 0)[:, tf.newaxis], tf.float64)
         penalties = tf.exp(-tf.square(bigrams) / (2 * CIDER_SIGMA**2))
         return CIDER_SCALE * penalties * tf.reduce_mean(cosines, axis=1)
-
-    def _weights(self, nodes: tf.Tensor) -> tf.Tensor:
-        """The inverse document frequencies of n-grams; that of an unknown one is the highest."""
-        frequencies = tf.gather(self._arrays["frequencies"].value(), nodes + 1)
-        images = tf.size(self._arrays["images"].value()) - 1
-        return tf.math.log(tf.cast(images, tf.float64) / tf.cast(frequencies, tf.float64))
 
 
 class NGramF1(NGramSimilarity):
