@@ -49,12 +49,10 @@ class Board:
         _write_scalars(self._val, step, measured)
         with self._val.as_default(step=step):
             tf.summary.text("captions", self._table())
-        self._bar.write(
-            f"step {step}: validation perplexity {measured['perplexity']:.3f}"
-            f"{', CIDEr {:.3f}'.format(measured['cider']) if 'cider' in measured else ''}"
-            f"{' (best)' if is_best else ''}",
-            file=sys.stderr,
-        )
+        perplexity = f"validation perplexity {measured['perplexity']:.3f}"
+        cider = f", CIDEr {measured['cider']:.3f}" if "cider" in measured else ""
+        best = " (best)" if is_best else ""
+        self._bar.write(f"step {step}: {perplexity}{cider}{best}", file=sys.stderr)
 
     def end(self, perplexity: float) -> tuple[tuple[str, str], ...]:
         """After the last step: word vectors and the score; returns captions of the samples."""
@@ -75,10 +73,7 @@ class Board:
 
     def _describe(self, config: RunConfig) -> None:
         model = self._network.model
-        inputs = {
-            schema.FEATURES: tf.TensorSpec([None, model.feature_size], tf.float32),
-            schema.WORD_IDS: tf.TensorSpec([None, None], tf.int32),
-        }
+        inputs = tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), model.input)
         graph = tf.function(lambda batch: model(batch)).get_concrete_function(inputs).graph
         with self._val.as_default(step=0):
             hparams.hparams({**config.model.to_dict(), **config.train.to_dict()})

@@ -29,6 +29,3 @@ class LearningRate(keras.optimizers.schedules.LearningRateSchedule):
         if self.kind == "cosine":
             course = 0.5 * (1 + ops.cos(ops.minimum(step / self.steps, 1.0) * math.pi))
         return self.peak * warmup * course
-
-    def get_config(self):
-        return {name: getattr(self, name) for name in ("kind", "peak", "warmup_steps", "steps")}

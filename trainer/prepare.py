@@ -133,7 +133,8 @@ def prepare(options: PrepareOptions) -> records.DatasetInfo:
     _report(problems, options.strict)
 
     # Where it goes.
-    fingerprint = _fingerprint(options, listing, description["identity"], table)
+    features = description["identity"], table and table.fingerprint()
+    fingerprint = _fingerprint(options, listing, *features)
     if _is_finished(options, fingerprint):
         return records.DatasetInfo.load(options.output)
 
@@ -144,21 +145,17 @@ def prepare(options: PrepareOptions) -> records.DatasetInfo:
     done = functools.partial(shards.finished_images, plan)
     batch.run(plan, work, beam_options, done, len(listing), "images")
     splits, skipped = shards.collect(plan)
-    for kind, name in skipped:
-        problems.add(kind, name)
     if skipped:
+        for kind, name in skipped:
+            problems.add(kind, name)
         _report(problems, options.strict)
     if not any(split.images for split in splits.values()):
         raise UserError(f"No image of `source` {source} could be read: nothing was prepared.")
 
     # The vocabulary, from the training captions that were written; the marker last.
     lost = {name for _, name in skipped}
-    captions = [
-        caption
-        for image in listing
-        if image.split == schema.TRAIN and image.image_id not in lost
-        for caption in image.captions
-    ]
+    kept = [i for i in listing if i.split == schema.TRAIN and i.image_id not in lost]
+    captions = [caption for image in kept for caption in image.captions]
     vocabulary = text.Vocabulary.build(captions, options.min_count) if captions else None
     if vocabulary:
         vocabulary.save(tf.io.gfile.join(options.output, schema.VOCABULARY_FILE))
@@ -203,15 +200,9 @@ def _report(problems: Problems, strict: bool) -> None:
         raise UserError(f"`strict`: {'; '.join(problems.sentences())}.")
 
 
-def _fingerprint(
-    options: PrepareOptions,
-    listing: list[CaptionedImage],
-    identity: str,
-    table: FeatureTable | None,
-) -> str:
-    features = (identity, table and table.fingerprint(), options.stores)
+def _fingerprint(options: PrepareOptions, listing: list[CaptionedImage], *features) -> str:
     numbers = (options.min_count, options.images_per_shard, options.seed)
-    settings = [options.dataset, *features, *numbers, mrnn_tf.__version__]
+    settings = [options.dataset, *features, options.stores, *numbers, mrnn_tf.__version__]
     digest = hashlib.sha256(json.dumps(settings).encode())
     for image in listing:
         digest.update(json.dumps([image.image_id, image.split, image.captions]).encode())
@@ -244,7 +235,6 @@ def _is_finished(options: PrepareOptions, fingerprint: str) -> bool:
         with tf.io.gfile.GFile(options.request) as file:
             present = file.read()
     else:
-        tf.io.gfile.makedirs(work)
         files.write_whole(options.request, fingerprint)
         return False
     if present != fingerprint:

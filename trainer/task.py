@@ -86,7 +86,7 @@ def main(_) -> None:
         sys.exit(RESTART_ME)
     if not result.finished:
         sys.exit(RESTART_ME)
-    if options.is_chief:
+    if options.worker == 0:
         for name, caption in result.captions:
             print(f"{name}: {caption}")
         print(f"finished at step {result.step}, best validation perplexity {result.perplexity:.3f}")

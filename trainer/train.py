@@ -56,7 +56,7 @@ class TrainOptions(Config):
     model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
     train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
     workers: int = 1
-    worker: int = 0
+    worker: int = 0  # the chief is 0
 
     def __post_init__(self):
         super().__post_init__()
@@ -64,10 +64,6 @@ class TrainOptions(Config):
         for name, folder in folders.items():
             if not getattr(self, name):
                 object.__setattr__(self, name, tf.io.gfile.join(self.job_dir, folder))
-
-    @property
-    def is_chief(self) -> bool:
-        return self.worker == 0
 
     @property
     def claimed(self) -> dict[str, str]:
@@ -96,8 +92,7 @@ class Progress(tf.Module):
         if is_best:
             self.best_perplexity.assign(measured["perplexity"])
             self.best_cider.assign(measured.get("cider", 0.0))
-        worse = 0 if is_best else int(self.worse_evaluations.numpy()) + 1
-        self.worse_evaluations.assign(worse)
+        self.worse_evaluations.assign(0 if is_best else self.worse_evaluations + 1)
         return is_best
 
 
@@ -176,7 +171,7 @@ def train(
         if config.initial_run:
             begin_with(current)
     saved, board, logs = int(step.numpy()), None, options.tensorboard_dir
-    if options.is_chief:
+    if options.worker == 0:
         claim(options, current)  # nothing can be refused any more
         board = Board(logs, current, samples, steps, saved)
         size = f"{network.model.parameter_count:,} parameters, {captions:,} captions"
