@@ -137,7 +137,7 @@ class NeighbourSearch(tf.Module):
         return np.concatenate(near), np.concatenate(far)
 
     def _certain(self, queries, k):
-        """The first k candidates, of so many that none as near as the last can be missing."""
+        """The k nearest; asks for more candidates until no image as near as the last is missing."""
         queries, count = tf.constant(queries, tf.float32), k + _MORE
         while True:
             near, far = (values.numpy() for values in self.candidates(queries, count))

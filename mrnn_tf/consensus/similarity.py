@@ -44,10 +44,11 @@ class _NGrams(NamedTuple):
     rows: tf.Tensor  # int64 [P], row * orders + order of that sentence,
     counts: tf.Tensor  # float64 [P], and how often it has the n-gram
 
-    def shared(self, scales: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
-        """Sums of min(own, theirs) * scale: float64 [rows, orders, N], with scales [P]."""
+    def shared(self, rows: tf.Tensor, scales: tf.Tensor | None = None) -> tf.Tensor:
+        """Sums of min(own, theirs), times scales [P] if given: float64 [rows, orders, N]."""
         both = tf.minimum(tf.gather(self.own, self.numbers), self.counts[:, tf.newaxis])
-        return _summed(both * scales[:, tf.newaxis], self.rows, rows)
+        both = both if scales is None else both * scales[:, tf.newaxis]
+        return _summed(both, self.rows, rows)
 
 
 class NGramSimilarity(tf.Module, abc.ABC):
@@ -194,7 +195,7 @@ class CiderD(NGramSimilarity):
         if norms is None:
             squares = tf.square(grams.counts * weights)[:, tf.newaxis]
             norms = tf.sqrt(_summed(squares, grams.rows, rows)[:, :, 0])
-        shared = grams.shared(grams.counts * tf.square(weights), rows)
+        shared = grams.shared(rows, grams.counts * tf.square(weights))
         cosines = tf.math.divide_no_nan(shared, tf.gather(own, owners) * norms[:, :, tf.newaxis])
         # What the original calls the length is the number of bigrams.
         bigrams = tf.gather(tf.maximum(own_lengths - 1, 0), owners)
@@ -216,7 +217,7 @@ class NGramF1(NGramSimilarity):
         totals = tf.gather(tf.maximum(own_lengths[:, tf.newaxis] - orders, 0), owners)
         totals += tf.maximum(lengths[:, tf.newaxis, tf.newaxis] - orders, 0)
         totals = tf.cast(totals, tf.float64)  # [R, orders, N]
-        shared = grams.shared(tf.ones_like(grams.counts), tf.size(lengths))
+        shared = grams.shared(tf.size(lengths))
         f1 = 2 * tf.math.divide_no_nan(shared, totals)
         used = tf.math.count_nonzero(totals, axis=1, dtype=tf.float64)
         return tf.math.divide_no_nan(tf.reduce_sum(f1, axis=1), used)

@@ -165,7 +165,7 @@ def _meteor(references: Words, results: Words) -> tuple[float, list[float]] | No
     scorer = Meteor()
     try:
         scores = scorer.compute_score(references, results)
-    except (OSError, ValueError):  # a broken pipe, or no number in the answer
+    except (OSError, ValueError):  # a broken pipe, or an answer that is not a score
         scores = None
     finally:
         scorer.meteor_p.kill()

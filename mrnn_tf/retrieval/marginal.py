@@ -34,7 +34,7 @@ def log_marginals(
 ) -> np.ndarray:
     """log of the mean of P(s|I) over the images a [I, M], float64 [S].
 
-    Of more than `likeliest` images only so many are scored, and the others are taken for 0.
+    Of more than `likeliest` images the `likeliest` are scored; the others count as 0.
     """
     if not len(sample) or not np.isfinite(sample).all():
         raise UserError("`sample` must hold an image at least, and no NaN.")
