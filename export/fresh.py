@@ -17,7 +17,8 @@ from tensorflow.core.protobuf import saved_model_pb2
 # folding from data. Sources: tensorflow_serving/model_servers/BUILD (SUPPORTED_TENSORFLOW_OPS),
 # tensorflow_serving/workspace.bzl and third_party/icu/BUILD of TF Serving 2.20.0;
 # tensorflow_text/BUILD (ops_lib) and tensorflow_text/core/kernels of tensorflow-text 2.20.0;
-# icu4c/source/common/loadednormalizer2impl.cpp and norm2allmodes.h of ICU 77.1.
+# icu4c/source/common/normalizer2impl.h (NORM2_HARDCODE_NFC_DATA) and loadednormalizer2impl.cpp
+# of ICU 77.1.
 _NORMALIZERS = ("NormalizeUTF8", "NormalizeUTF8WithOffsetsMap")
 _TEXT_OPS = ("FindSourceOffsets", "RegexSplitWithOffsets", "WhitespaceTokenizeWithOffsets")
 _NO_DATA = "needs ICU's normalisation data, which TF Serving does not link"
