@@ -50,10 +50,11 @@ SETTINGS = {
 def tokenize(texts: tf.Tensor) -> tf.RaggedTensor:
     """Words of each text: string [B] -> ragged string [B, (words)]."""
     texts = tf.strings.lower(texts)
+    # Most captions are ASCII, which needs nothing else.
     is_ascii = tf.reduce_all(tf.strings.regex_full_match(texts, r"[\x00-\x7f]*"))
     texts = tf.cond(is_ascii, lambda: texts, lambda: _normalize(texts))
     texts = tf.strings.regex_replace(texts, r"[^\p{L}\p{M}\p{N}']+", "  ")
-    # A run of apostrophes and marks is no word, and a word does not begin with a mark.
+    # Between two spaces, apostrophes and marks alone are no word, and no word begins with a mark.
     no_word = r"(^| )(['\p{M}]+( |$)|['\p{M}]*\p{M})"
     return tf.strings.split(tf.strings.regex_replace(texts, no_word, " "))
 
