@@ -11,28 +11,49 @@ import sys
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers its ops
 from tensorflow.core.protobuf import saved_model_pb2
-from tensorflow.python.framework import op_def_registry
 
-_NEEDS_PYTHON = {"PyFunc", "PyFuncStateless", "EagerPyFunc"}
+# A stock TF Serving has TensorFlow's own ops (here those of `tf.raw_ops`) and tensorflow-text's,
+# but an ICU without data files. ICU has NFC and NFD compiled in; it loads NFKC, NFKD and case
+# folding from data. Sources: tensorflow_serving/model_servers/BUILD (SUPPORTED_TENSORFLOW_OPS),
+# tensorflow_serving/workspace.bzl and third_party/icu/BUILD of TF Serving 2.20.0;
+# tensorflow_text/BUILD (ops_lib) and tensorflow_text/core/kernels of tensorflow-text 2.20.0;
+# icu4c/source/common/normalizer2impl.h (NORM2_HARDCODE_NFC_DATA) and loadednormalizer2impl.cpp
+# of ICU 77.1.
+_NORMALIZERS = ("NormalizeUTF8", "NormalizeUTF8WithOffsetsMap")
+_TEXT_OPS = ("FindSourceOffsets", "RegexSplitWithOffsets", "WhitespaceTokenizeWithOffsets")
+_NO_DATA = "needs ICU's normalisation data, which TF Serving does not link"
+_NO_XLA = "TF Serving does not compile by XLA"
 
 
 def unservable(directory: str) -> list[str]:
-    """What a stock server could not run: unknown ops, Python, and anything compiled by XLA."""
+    """The ops that a stock server could not run, each with the reason."""
     saved = saved_model_pb2.SavedModel()
     with tf.io.gfile.GFile(tf.io.gfile.join(directory, "saved_model.pb"), "rb") as file:
         saved.ParseFromString(file.read())
-    found = set()
+    refused = set()
     for graph in (meta.graph_def for meta in saved.meta_graphs):
         functions = {function.signature.name: function for function in graph.library.function}
         nodes = [*graph.node, *(node for each in functions.values() for node in each.node_def)]
-        for node in nodes:
-            known = node.op in functions or op_def_registry.get(node.op) is not None
-            if not known or node.op in _NEEDS_PYTHON or node.op.startswith("Xla"):
-                found.add(node.op)
-        for holder in [*nodes, *functions.values()]:
-            if holder.attr["_XlaMustCompile"].b:
-                found.add("_XlaMustCompile")
-    return sorted(found)
+        refused |= {(node.op, _reason(node)) for node in nodes if node.op not in functions}
+        if any(holder.attr["_XlaMustCompile"].b for holder in (*nodes, *functions.values())):
+            refused.add(("jit_compile", _NO_XLA))
+    return sorted(f"{op} ({reason})" for op, reason in refused if reason)
+
+
+def _reason(node: tf.compat.v1.NodeDef) -> str | None:
+    """Why a stock server could not run an op; None where it can."""
+    if node.op in _NORMALIZERS:  # by default NFKC, and a default is not saved
+        form = node.attr["normalization_form"].s.decode().upper() or "NFKC"
+        return None if form in ("NFC", "NFD") else f"{form} {_NO_DATA}"
+    if node.op == "CaseFoldUTF8":
+        return _NO_DATA
+    if "PyFunc" in node.op:
+        return "it calls Python"
+    if "Xla" in node.op:
+        return _NO_XLA
+    if node.op not in _TEXT_OPS and not hasattr(tf.raw_ops, node.op):
+        return "neither an op of TensorFlow itself nor one of tensorflow-text known to run there"
+    return None
 
 
 def main(directory: str, calls_path: str, results_path: str) -> None:
@@ -41,6 +62,7 @@ def main(directory: str, calls_path: str, results_path: str) -> None:
     with open(calls_path, "rb") as file:
         calls = pickle.load(file)
     results = []
+    # No soft placement, as in TF Serving: a device that the graph names must exist.
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         loaded = tf.compat.v1.saved_model.load(session, ["serve"], directory)
         for name, inputs in calls:

@@ -13,7 +13,8 @@ from mrnn_tf import schema
 from mrnn_tf.run import Network
 
 BATCH_SIZES = (1, 4, 16)
-_SENTENCES = ("A man rides a horse.", "", "two dogs", "zxqv in the snow")
+# The third takes the tokeniser's way for texts beyond ASCII.
+_SENTENCES = ("A man rides a horse.", "", "two dogs at a caf\u00e9", "zxqv in the snow")
 
 Call = tuple[str, dict[str, np.ndarray]]  # a signature and its inputs
 

@@ -1,11 +1,25 @@
 """Tokeniser and vocabulary as TensorFlow ops: one graph for tf.data, Python and SavedModels.
 
-A word is a run of letters, marks, digits and apostrophes that holds a letter or a digit, after
-NFKC normalisation and case folding. Apostrophes stay because Flickr's captions spell "man 's" and
-COCO's "man's": dropping them would make words such as "s" and "t".
+A word is a run of letters, marks, digits and apostrophes that holds a letter or a digit, in lower
+case and NFC. Apostrophes stay because Flickr's captions spell "man 's" and COCO's "man's": dropping
+them would make words such as "s" and "t".
+
+TF Serving links ICU without its data files, so NFKC and case folding do not run there; NFC and
+lower case do, because their tables are compiled in. `_FORMS` makes up for most of the difference:
+
+- Ligatures, ordinals, full-width letters, and full-width, super- and subscript digits become plain
+  as by NFKC. Other compatibility forms stay as they are, such as fractions and Roman numerals.
+- Lower case keeps the sharp s and writes a final sigma; case folding, and so `_FORMS`, does not.
+- Lower case follows the machine's locale: in Turkish, I becomes a dotless i; in Lithuanian, a
+  second dot is added below an accent. So ASCII is lowered by itself, and the dot is dropped. The
+  Turkish capital dotted I is a plain i in every locale; by case folding it kept its dot as a mark.
+- Format characters (soft hyphen, zero-width space, byte order mark) are dropped, as by folding.
 """
 
 import collections
+import functools
+import itertools
+import unicodedata
 from collections.abc import Sequence
 
 import tensorflow as tf
@@ -14,17 +28,47 @@ import tensorflow_text as tf_text
 from mrnn_tf import schema
 from mrnn_tf.errors import UserError
 
-_WORD_OR_ANY = r"(?s)('*[\p{L}\p{N}][\p{L}\p{M}\p{N}']*)|."
-_CURLY_APOSTROPHES = "[\u2018\u2019\u02bc]"
-SETTINGS = {"normalization": "NFKC", "case": "fold", "words": "letters, marks, digits, apostrophes"}
+_FORMS = {  # patterns in lower case, and what they become
+    "[\u2018\u2019\u02bc\uff07]": "'",
+    "\u00df": "ss",
+    "\u03c2": "\u03c3",
+    "([ij\u012f])\u0307": r"\1",
+    r"[\p{Cf}\x{034f}\x{fe00}-\x{fe0f}]": "",
+}
+_nfkc = functools.partial(unicodedata.normalize, "NFKC")
+_LIGATURES, _FULL_WIDTH = range(0xFB00, 0xFB07), (*range(0xFF10, 0xFF1A), *range(0xFF41, 0xFF5B))
+_RAISED = (0xAA, 0xB2, 0xB3, 0xB9, 0xBA, 0x2070, *range(0x2074, 0x207A), *range(0x2080, 0x208A))
+_COMPATIBLE = sorted(map(chr, (*_LIGATURES, *_FULL_WIDTH, *_RAISED)), key=_nfkc)
+_FORMS |= {f"[{''.join(forms)}]": plain for plain, forms in itertools.groupby(_COMPATIBLE, _nfkc)}
+SETTINGS = {
+    "normalization": "NFC, plain forms of ligatures, full-width, super- and subscripts",
+    "case": "lower",
+    "words": "letters, marks, digits, apostrophes",
+}
 
 
 def tokenize(texts: tf.Tensor) -> tf.RaggedTensor:
     """Words of each text: string [B] -> ragged string [B, (words)]."""
-    texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-    texts = tf_text.case_fold_utf8(tf_text.normalize_utf8(texts, "NFKC"))
-    texts = tf.strings.regex_replace(texts, _CURLY_APOSTROPHES, "'")
-    return tf.strings.split(tf.strings.regex_replace(texts, _WORD_OR_ANY, r"\1 "))
+    texts = tf.strings.lower(texts)
+    # Most captions are ASCII, which needs nothing else.
+    is_ascii = tf.reduce_all(tf.strings.regex_full_match(texts, r"[\x00-\x7f]*"))
+    texts = tf.cond(is_ascii, lambda: texts, lambda: _normalize(texts))
+    texts = tf.strings.regex_replace(texts, r"[^\p{L}\p{M}\p{N}']+", "  ")
+    # Between two spaces, apostrophes and marks alone are no word, and no word begins with a mark.
+    no_word = r"(^| )(['\p{M}]+( |$)|['\p{M}]*\p{M})"
+    return tf.strings.split(tf.strings.regex_replace(texts, no_word, " "))
+
+
+def _normalize(texts: tf.Tensor) -> tf.Tensor:
+    """Valid UTF-8 in lower case and NFC, without the forms of `_FORMS`."""
+    # Control characters are replaced as well: lower case would end a text at a NUL.
+    texts = tf.strings.unicode_transcode(
+        texts, "UTF-8", "UTF-8", errors="replace", replace_control_characters=True
+    )
+    texts = tf.strings.lower(texts, encoding="utf-8")
+    for form, plain in _FORMS.items():
+        texts = tf.strings.regex_replace(texts, form, plain)
+    return tf_text.normalize_utf8(texts, "NFC")
 
 
 def tokenized(texts: tf.Tensor) -> tf.Tensor:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,11 +11,14 @@ import numpy as np
 import programs
 import pytest
 import tensorflow as tf
+import tensorflow_text as tf_text
 from tensorflow_serving.apis import prediction_log_pb2
 
 from export import check, fresh, saved_model, warmup
 from mrnn_tf import schema
+from mrnn_tf import text as tokenizer
 from mrnn_tf.config import VARIANTS, BeamSearch, ModelConfig, RunConfig, TrainConfig
+from mrnn_tf.errors import UserError
 from mrnn_tf.inference import Inference, attached_encoder
 from mrnn_tf.run import Run, build
 
@@ -91,21 +95,78 @@ def test_a_model_that_says_something_else_is_not_published(tiny_job, tmp_path, m
     assert not (tmp_path / "mrnn").exists()
 
 
-@pytest.mark.parametrize("kind", ["python", "xla"])
-def test_what_a_stock_server_cannot_run_is_found(tmp_path, kind):
+REFUSED = {
+    "NFKC": (
+        lambda text: tf_text.normalize_utf8(tf_text.normalize_utf8(text, "NFKC"), "NFC"),
+        r"NormalizeUTF8 \(NFKC needs ICU's normalisation data, which TF Serving does not link\)",
+    ),
+    "nfkd": (
+        lambda text: tf_text.normalize_utf8_with_offsets_map(text, "nfkd")[0],
+        r"NormalizeUTF8WithOffsetsMap \(NFKD needs ICU's",
+    ),
+    "case folding": (tf_text.case_fold_utf8, r"CaseFoldUTF8 \(needs ICU's normalisation data"),
+    "script": (
+        lambda text: tf_text.UnicodeScriptTokenizer().tokenize(text).to_tensor(),
+        r"UnicodeScriptTokenizeWithOffsets \(neither an op of TensorFlow itself",
+    ),
+    "python": (
+        lambda text: tf.numpy_function(lambda x: x, [text], tf.string),
+        r"PyFunc \(it calls Python\)",
+    ),
+    "eager python": (
+        lambda text: tf.py_function(lambda x: x, [text], tf.string),
+        r"EagerPyFunc \(it calls Python\)",
+    ),
+    "jit_compile": (
+        tf.function(lambda text: tf.shape(text) + 1, jit_compile=True),
+        r"jit_compile \(TF Serving does not compile by XLA\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_a_stock_server_cannot_run_is_refused(tmp_path, case):
+    compute, sentence = REFUSED[case]
     module = tf.Module()
-
-    def compute(x):
-        return {"y": tf.numpy_function(lambda x: x, [x], tf.float32) if kind == "python" else x + 1}
-
     module.f = tf.function(
-        compute, input_signature=[tf.TensorSpec([None])], jit_compile=kind == "xla" or None
+        lambda text: {"y": compute(text)}, input_signature=[tf.TensorSpec([None], tf.string)]
     )
-    tf.saved_model.save(module, str(tmp_path / "m"), signatures=module.f)
-    wanted = {"python": ["PyFunc"], "xla": ["_XlaMustCompile"]}[kind]
-    assert fresh.unservable(str(tmp_path / "m")) == wanted
-    with pytest.raises(ValueError, match="TF Serving could not run"):
-        check._run_fresh(str(tmp_path / "m"), [])
+    tf.saved_model.save(module, str(tmp_path), signatures=module.f)
+    [refused] = fresh.unservable(str(tmp_path))
+    assert re.match(sentence, refused)
+
+
+def test_an_export_that_a_stock_server_cannot_run_is_not_published(tiny_job, tmp_path, monkeypatch):
+    run = Run.load(tiny_job)
+    monkeypatch.setattr(tokenizer, "_normalize", tf_text.case_fold_utf8)
+    with pytest.raises(UserError, match=r"could not run CaseFoldUTF8 \(needs ICU's"):
+        saved_model.export_run(run, small(run), str(tmp_path / "1"))
+    assert not (tmp_path / "1").exists()
+
+
+def test_what_is_exported_runs_on_a_stock_server(models, tiny_index):
+    for directory in (models / "mrnn" / "1", models / "plain" / "1", tiny_index):
+        assert fresh.unservable(str(directory)) == []
+
+
+def test_the_check_runs_on_the_cpu(tiny_job, tmp_path, monkeypatch):
+    """The fresh process sees no GPU; the model is computed on the CPU, wherever its variables."""
+    started, devices = [], []
+    original = subprocess.run
+    monkeypatch.setattr(
+        subprocess, "run", lambda *args, **kw: (started.append(kw), original(*args, **kw))[1]
+    )
+
+    def expected(inference, name, inputs, _):
+        devices.append(inference.network.model.project_image(np.ones([1, 12]))["multimodal"].device)
+        return check.expected(inference, name, inputs)
+
+    with tf.device("CPU:1"):  # as if it were a GPU
+        run = Run.load(tiny_job)
+        assert run.network.model.trainable_variables[0].value.device.endswith("CPU:1")
+        saved_model.write(small(run), run, {}, expected, str(tmp_path / "1"))
+    assert devices and all(device.endswith("CPU:0") for device in devices)
+    assert [kw["env"]["CUDA_VISIBLE_DEVICES"] for kw in started] == ["-1"]
 
 
 def untrained(vocabulary, feature_size, encoder, **model):
