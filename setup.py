@@ -58,6 +58,7 @@ setup(
             "httpx",
             "hypothesis",
             "kubernetes-validate",
+            "prometheus-client",
             "pytest",
             "pytest-timeout",
             "pyyaml",

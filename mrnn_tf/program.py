@@ -161,10 +161,11 @@ def log_devices(require_gpu: bool) -> None:
 
 
 def _log_plainly() -> None:
-    """Time and message, and of other packages only what is a warning."""
+    """Date, level and message, and of other packages only what is a warning."""
     tf.get_logger().setLevel(python_logging.WARNING)
     handler = logging.get_absl_handler()
-    handler.setFormatter(python_logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
+    line = "%(asctime)s %(levelname)s %(message)s"
+    handler.setFormatter(python_logging.Formatter(line, "%Y-%m-%d %H:%M:%S"))
     handler.addFilter(
         lambda record: (
             record.levelno >= python_logging.WARNING

@@ -8,12 +8,15 @@ import contextlib
 import dataclasses
 import functools
 import os
+import time
+from collections.abc import Iterator
 
 import grpc
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from serving import monitoring
 from serving.served_version import Arrays, Refused, ServedSignature
 
 
@@ -23,6 +26,7 @@ class _Request:
     inputs: Arrays
     rows: int
     answer: asyncio.Future  # of Arrays | Refused
+    came: float = dataclasses.field(default_factory=time.perf_counter)
     is_due: bool = False  # has waited long enough for others
 
     @property
@@ -47,6 +51,16 @@ class Batcher:
         self.running = 0  # batches
         self._last = 0  # requests in the last batch
         self._waiting = []
+        self._queuing_latency = monitoring.latencies("batching_session:queuing_latency")
+        self._input_size = monitoring.sizes("batching_session:input_batch_size")
+        self._processed_size = monitoring.sizes("batching_session:processed_batch_size")
+
+    def metrics(self) -> Iterator[str]:
+        """The state of the queue for Prometheus."""
+        for histogram in (self._queuing_latency, self._input_size, self._processed_size):
+            yield from histogram.lines()
+        yield from monitoring.gauge("queued_requests", len(self._waiting))
+        yield from monitoring.gauge("running_batches", self.running)
 
     async def run(self, signature: ServedSignature, inputs: Arrays) -> Arrays:
         rows = signature.rows(inputs)
@@ -75,6 +89,10 @@ class Batcher:
             batch = self._take()
             self.running += 1
             self._last = len(batch)
+            for request in batch:
+                self._queuing_latency.add(1e6 * (time.perf_counter() - request.came))
+                self._input_size.add(request.rows)
+            self._processed_size.add(sum(request.rows for request in batch))
             run = asyncio.get_running_loop().run_in_executor(
                 None, merged, batch[0].signature, [request.inputs for request in batch]
             )

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import functools
+import time
 from collections.abc import Callable, Sequence
 
 import grpc
@@ -16,6 +17,7 @@ from mrnn_tf.errors import UserError
 from serving import tensors
 from serving.batching import Batcher
 from serving.model_directory import ModelDirectory
+from serving.monitoring import Call, Calls
 from serving.served_version import Arrays, Refused, ServedSignature, from_proto
 
 SIGNATURES = "signature_def"  # the one field of metadata
@@ -45,6 +47,7 @@ class Services(
 
     models: ModelDirectory
     batcher: Batcher
+    calls: Calls
     timeout_seconds: float
     max_bytes: int  # of a request
 
@@ -58,22 +61,27 @@ class Services(
         return server
 
     async def predict(
-        self, spec: ModelSpec, read: Callable[[ServedSignature], Arrays], outputs: Sequence = ()
-    ) -> tuple[ModelSpec, Arrays]:
+        self, call: Call, read: Callable[[ServedSignature], Arrays], outputs: Sequence = ()
+    ) -> Arrays:
         """Runs a signature on the inputs that `read` makes of a request.
 
-        Returns what has answered, and its results: those that `outputs` names, or all.
+        Returns its results: those that `outputs` names, or all.
         """
-        version = self.models.find(spec)
-        signature = version.signature(spec.signature_name)
+        version = self.models.find(call.spec)
+        signature = version.signature(call.spec.signature_name)
+        call.spec = version.spec(signature.name)
         wanted = signature.choose(outputs)
+        inputs = read(signature)
+        call.rows = signature.rows(inputs)
+        began = time.perf_counter()
         try:
             async with asyncio.timeout(self.timeout_seconds):
-                results = await self.batcher.run(signature, read(signature))
+                results = await self.batcher.run(signature, inputs)
         except TimeoutError:
             sentence = f"no answer within {self.timeout_seconds:g} seconds."
             raise Refused(sentence, grpc.StatusCode.DEADLINE_EXCEEDED) from None
-        return version.spec(signature.name), {name: results[name] for name in wanted}
+        call.runtime = time.perf_counter() - began
+        return {name: results[name] for name in wanted}
 
     def metadata(self, spec: ModelSpec) -> GetModelMetadataResponse:
         """The definitions of a model's signatures."""
@@ -86,12 +94,13 @@ class Services(
     async def Predict(self, request):
         to_array = functools.partial(from_proto, max_bytes=self.max_bytes)
         read = functools.partial(ServedSignature.read, values=request.inputs, to_array=to_array)
-        spec, outputs = await self.predict(request.model_spec, read, request.output_filter)
-        try:
-            protos = {name: tensors.to_proto(array) for name, array in outputs.items()}
-        except UserError as error:
-            raise Refused(str(error), grpc.StatusCode.UNIMPLEMENTED) from None
-        return PredictResponse(model_spec=spec, outputs=protos)
+        with self.calls.observe(Call("GRPC", "Predict", request.model_spec)) as call:
+            outputs = await self.predict(call, read, request.output_filter)
+            try:
+                protos = {name: tensors.to_proto(array) for name, array in outputs.items()}
+            except UserError as error:
+                raise Refused(str(error), grpc.StatusCode.UNIMPLEMENTED) from None
+            return PredictResponse(model_spec=call.spec, outputs=protos)
 
     @_refusing
     async def GetModelMetadata(self, request):

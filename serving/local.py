@@ -3,10 +3,13 @@
 Example:
 
     python -m serving.local --model_base_path models
+    python -m serving.local --model_config_file models.config
 
-Every model of the directory is served in its newest version, `models/<name>/<version>/`. A newer
-version replaces the older one while requests go on; a broken one is reported and the older stays.
-SIGTERM or Ctrl-C ends it, after the running requests. In production use TF Serving.
+Every model of the directory is served in its newest version, `models/<name>/<version>/`; TF
+Serving's configuration file pins versions and gives them labels. A newer version replaces the older
+one while requests go on; a broken one is reported and the older stays. Metrics for Prometheus are
+at `/monitoring/prometheus/metrics` on the port for REST. SIGTERM or Ctrl-C ends it, after the
+running requests. In production use TF Serving.
 """
 
 import asyncio
@@ -23,12 +26,13 @@ from absl import logging
 from grpc_health.v1 import health, health_pb2
 
 from mrnn_tf import program
-from mrnn_tf.config import REQUIRED, Config, field
+from mrnn_tf.config import Config, field
 from mrnn_tf.errors import UserError
 from serving import rest_api
 from serving.batching import Batcher
 from serving.grpc_api import Services
 from serving.model_directory import ModelDirectory
+from serving.monitoring import Calls
 from serving.served_version import ServedVersion
 
 
@@ -36,11 +40,12 @@ from serving.served_version import ServedVersion
 class LocalOptions(Config):
     """What is served, where, and within which limits."""
 
-    model_base_path: str = field(REQUIRED, "directory of the models")
+    model_base_path: str = field("", "directory of the models, to serve the newest of each")
+    model_config_file: str = field("", "or a file in TF Serving's format: models, versions, labels")
     host: str = field("127.0.0.1", "address to listen on; 0.0.0.0 admits other machines")
     port: int = field(8500, "port for gRPC; 0 takes a free one", at_least=0, below=65536)
     rest_api_port: int = field(8501, "port for REST; 0 takes a free one", at_least=0, below=65536)
-    poll_seconds: float = field(1.0, "seconds between looks for new versions", at_least=0.01)
+    poll_seconds: float = field(1.0, "seconds between looks for changes", at_least=0.01)
     batching: bool = field(True, "run concurrent requests as one batch")
     max_batch_size: int = field(64, "rows of the largest merged batch", at_least=1)
     batch_timeout_ms: float = field(2.0, "how long a request may wait for others", at_least=0)
@@ -48,6 +53,7 @@ class LocalOptions(Config):
     request_timeout_seconds: float = field(60.0, "seconds for one request", at_least=0.001)
     max_message_bytes: int = field(64 << 20, "bytes of the largest request", at_least=1)
     intra_op_threads: int | None = field(None, "threads of an op; default: all cores", at_least=1)
+    log_requests: bool = field(False, "log a line for each request to predict")
     grace_seconds: float = field(10.0, "seconds for running requests after a stop", at_least=0)
 
 
@@ -68,10 +74,12 @@ async def _serve(options: LocalOptions) -> None:
         path = f"{address}/v1/models/{served.name}"
         print(f"serving {served.name} version {served.version}: {path}", flush=True)
 
-    models = ModelDirectory(options.model_base_path, announce)
+    models = ModelDirectory(announce, options.model_base_path, options.model_config_file)
     max_rows = options.max_batch_size if options.batching else 0
     batcher = Batcher(max_rows, options.batch_timeout_ms / 1000, options.max_queued)
-    services = Services(models, batcher, options.request_timeout_seconds, options.max_message_bytes)
+    calls = Calls(models, options.log_requests)
+    limits = options.request_timeout_seconds, options.max_message_bytes
+    services = Services(models, batcher, calls, *limits)
 
     healthy = health.aio.HealthServicer()
     await healthy.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
@@ -115,7 +123,8 @@ async def _watch(
     """Polls for ever; the server is healthy from when all models are loaded."""
     await models.poll()
     if not models.ready:
-        print(f"waiting for a model below {options.model_base_path}: {address}", flush=True)
+        place = options.model_base_path or options.model_config_file
+        print(f"waiting for a model in {place}: {address}", flush=True)
     while not models.ready:
         await asyncio.sleep(options.poll_seconds)
         await models.poll()

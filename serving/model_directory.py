@@ -1,12 +1,14 @@
-"""The models of a directory: their newest versions, loaded, switched and unloaded.
+"""The models of a server: their versions, loaded, switched and unloaded, and their labels.
 
-A model is a directory `<name>/<version>/` with `saved_model.pb`; names other than whole numbers are
-ignored. A version that vanishes from the directory stays loaded until a newer one replaces it.
+A version is a directory `<base path>/<version>/` with `saved_model.pb`; names other than whole
+numbers are ignored. A version that vanishes stays loaded until another one replaces it.
 """
 
 import asyncio
+import collections
 import contextlib
 import gc
+import math
 import weakref
 from collections.abc import Callable
 
@@ -15,8 +17,9 @@ import tensorflow as tf
 from absl import logging
 from tensorflow_serving.apis import get_model_status_pb2, model_pb2
 
-from mrnn_tf import schema, versions
+from mrnn_tf import program, schema, versions
 from mrnn_tf.errors import UserError
+from serving import model_config
 from serving.served_version import Refused, ServedVersion
 
 _STATUS = get_model_status_pb2.ModelVersionStatus
@@ -26,7 +29,8 @@ class _Model:
     """What is known of one model, by version."""
 
     def __init__(self):
-        self.current: ServedVersion | None = None
+        self.loaded: dict[int, ServedVersion] = {}
+        self.labels: dict[str, int] = {}  # to loaded versions
         self.statuses = {}
         self.broken = {}  # the files
         self.replaced = weakref.WeakValueDictionary()  # those that requests still hold
@@ -35,41 +39,70 @@ class _Model:
         status = {"error_code": error.code.value[0], "error_message": str(error)} if error else {}
         self.statuses[version] = _STATUS(version=version, state=state, status=status)
 
+    def keep(self, kept: set[int]) -> None:
+        """Unloads the other versions, after the requests that hold them."""
+        for version in set(self.loaded) - kept:
+            self.replaced[version] = self.loaded.pop(version)
+            self.note(version, _STATUS.UNLOADING)
+
+    def number(self, spec: model_pb2.ModelSpec) -> int | None:
+        """The version that a request names by number or label."""
+        if not spec.version_label:
+            return spec.version.value if spec.HasField("version") else None
+        if spec.version_label not in self.labels:
+            raise Refused(f"Unrecognized servable version label: {spec.version_label}")
+        return self.labels[spec.version_label]
+
 
 class ModelDirectory:
-    """Keeps the newest version of every model loaded; `announce` is called when one is."""
+    """Keeps versions of models loaded; `announce` is called when one is.
 
-    def __init__(self, base_path: str, announce: Callable[[ServedVersion], None]):
-        if not tf.io.gfile.isdir(base_path):
+    The models are those of a configuration file, or those of a directory in their newest version.
+    """
+
+    def __init__(
+        self, announce: Callable[[ServedVersion], None], base_path: str = "", config_file: str = ""
+    ):
+        if bool(base_path) == bool(config_file):
+            raise UserError("exactly one of `model_base_path` and `model_config_file` is required.")
+        if config_file:
+            model_config.read(config_file)  # raises
+        elif not tf.io.gfile.isdir(base_path):
             raise FileNotFoundError(f"`model_base_path`: there is no directory {base_path}.")
-        if versions.newest(base_path):
+        elif versions.newest(base_path):
             sentence = "holds versions of one model; give the directory above it."
             raise UserError(f"`model_base_path`: {base_path} {sentence}")
         self._base_path = base_path
+        self._config_file = config_file
         self._announce = announce
-        self._models = {}
+        self._configs: model_config.Configs = {}
+        self._models = collections.defaultdict(_Model)
+        self._complaints = set()  # of the last poll
         self.loading = False
 
     @property
     def ready(self) -> bool:
         """Whether there are models, and each has a version loaded."""
-        return bool(self._models) and all(model.current for model in self._models.values())
+        return bool(self._configs) and all(self._models[name].loaded for name in self._configs)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._configs
 
     def find(self, spec: model_pb2.ModelSpec) -> ServedVersion:
         """The version that a request names, or the newest."""
-        if spec.version_label:
-            raise Refused(f"Unrecognized servable version label: {spec.version_label}")
-        current = self._models.get(spec.name, _Model()).current
-        wanted = spec.version.value if spec.HasField("version") else None
-        if current is None or wanted not in (None, current.version):
+        model = self._models.get(spec.name, _Model())
+        wanted = model.number(spec)
+        version = max(model.loaded, default=None) if wanted is None else wanted
+        if version not in model.loaded:
             asked = f"Latest({spec.name})" if wanted is None else f"Specific({spec.name}, {wanted})"
             raise Refused(f"Servable not found for request: {asked}", grpc.StatusCode.NOT_FOUND)
-        return current
+        return model.loaded[version]
 
     def status(self, spec: model_pb2.ModelSpec) -> get_model_status_pb2.GetModelStatusResponse:
         """The states of a model's versions, newest first, or of the one that is named."""
-        statuses = self._models.get(spec.name, _Model()).statuses
-        wanted = [spec.version.value] if spec.HasField("version") else sorted(statuses)[::-1]
+        model = self._models.get(spec.name, _Model())
+        statuses, number = model.statuses, model.number(spec)
+        wanted = sorted(statuses)[::-1] if number is None else [number]
         if not set(wanted) & set(statuses):
             asked = f"version {wanted[0]}" if wanted else "any versions"
             raise Refused(f"Could not find {asked} of model {spec.name}", grpc.StatusCode.NOT_FOUND)
@@ -77,15 +110,21 @@ class ModelDirectory:
         return get_model_status_pb2.GetModelStatusResponse(model_version_status=listed)
 
     async def poll(self) -> None:
-        """Looks once for new versions, loads them, and notes which old ones are unloaded."""
+        """Looks once for changes, loads and unloads versions, and moves labels."""
+        said, self._complaints = self._complaints, set()
         try:
-            numbers = await asyncio.to_thread(_numbers, self._base_path)
-            for name in sorted(numbers):
-                await self._update(name, sorted(numbers[name], reverse=True))
-        except tf.errors.OpError as error:  # a remote directory may be out of reach for a while
-            sentence = f"Cannot look into {self._base_path}: {error.message}"
-            logging.log_every_n_seconds(logging.WARNING, sentence, 60)
+            self._configs = await asyncio.to_thread(self._read)
+            for name in sorted(self._configs):
+                await self._update(self._models[name], self._configs[name])
+        except (UserError, tf.errors.OpError) as error:
+            # A file may be half written, and a remote directory out of reach for a while.
+            self._complaints.add(f"Cannot look for models: {program.sentence(error)}")
+        for sentence in sorted(self._complaints - said):
+            logging.error(sentence)
         for name, model in self._models.items():
+            if name not in self._configs:
+                model.labels = {}
+                model.keep(set())
             unloading = [n for n, s in model.statuses.items() if s.state == _STATUS.UNLOADING]
             if unloading:
                 gc.collect()  # TensorFlow's functions refer to each other
@@ -93,48 +132,76 @@ class ModelDirectory:
                 model.note(version, _STATUS.END)
                 logging.info("%s version %d is unloaded", name, version)
 
-    async def _update(self, name: str, numbers: list[int]) -> None:
-        """Loads the first of a model's versions that can be loaded, unless it is the current."""
-        model = self._models.setdefault(name, _Model())
-        for version in numbers:
-            path = tf.io.gfile.join(self._base_path, name, str(version))
-            if model.current and model.current.version == version:
-                return
-            files = await asyncio.to_thread(_files, path)
-            if model.broken.get(version) == files:
+    def _read(self) -> model_config.Configs:
+        if self._config_file:
+            return model_config.read(self._config_file)
+        return self._configs | model_config.in_directory(self._base_path)
+
+    async def _update(self, model: _Model, config: model_config.ModelConfig) -> None:
+        """Loads the versions that a configuration wants, moves its labels, unloads the others."""
+        numbers = await asyncio.to_thread(_whole, config.base_path)
+        policy = config.model_version_policy
+        choice = policy.WhichOneof("policy_choice") or "latest"
+        most = max(1, policy.latest.num_versions) if choice == "latest" else math.inf
+        if choice == "specific":
+            specific = set(policy.specific.versions)
+            numbers = specific & (numbers | set(model.loaded))
+            for version in specific - numbers:
+                sentence = f"There is no version {version} of {config.name} in {config.base_path}"
+                self._complaints.add(sentence)
+        wanted = set()
+        for version in sorted(numbers, reverse=True):
+            if len(wanted) < most and await self._load(model, config, version):
+                wanted.add(version)
+        labels = {}
+        for label, version in config.version_labels.items():
+            if version in wanted:
+                labels[label] = version
                 continue
-            model.note(version, _STATUS.LOADING)
-            logging.info("Loading %s version %d", name, version)
-            self.loading = True
-            # A SavedModel may be broken in any way: whatever was raised is reported.
-            load = asyncio.to_thread(ServedVersion, name, version, path)
-            [loaded] = await asyncio.gather(load, return_exceptions=True)
-            self.loading = False
-            if isinstance(loaded, ServedVersion):
-                if old := model.current:
-                    model.note(old.version, _STATUS.UNLOADING)
-                    model.replaced[old.version] = old
-                model.current = loaded
-                model.note(version, _STATUS.AVAILABLE)
-                self._announce(loaded)
-                return
-            if isinstance(loaded, tf.errors.OpError):
-                loaded = Refused.by_graph(loaded)
-            elif not isinstance(loaded, Refused):
-                loaded = Refused(f"{type(loaded).__name__}: {loaded}", grpc.StatusCode.UNKNOWN)
-            model.broken[version] = files
-            model.note(version, _STATUS.END, loaded)
-            logging.error("%s version %d cannot be loaded: %s", name, version, loaded)
+            asked = f"Request to assign label to version {version} of model {config.name}"
+            sentence = f"{asked}, which is not currently available for inference"
+            self._complaints.add(f"{sentence}: {label}")
+            if label in model.labels:  # stays where it is
+                labels[label] = model.labels[label]
+        model.labels = labels
+        if wanted:
+            model.keep(wanted | set(labels.values()))
+
+    async def _load(self, model: _Model, config: model_config.ModelConfig, version: int) -> bool:
+        """Whether a version is loaded, now or before; a broken one is tried again if it changes."""
+        if version in model.loaded:
+            return True
+        path = tf.io.gfile.join(config.base_path, str(version))
+        files = await asyncio.to_thread(_files, path)
+        if model.broken.get(version) == files:
+            return False
+        model.note(version, _STATUS.LOADING)
+        logging.info("Loading %s version %d", config.name, version)
+        self.loading = True
+        # A SavedModel may be broken in any way: whatever was raised is reported.
+        load = asyncio.to_thread(ServedVersion, config.name, version, path)
+        [loaded] = await asyncio.gather(load, return_exceptions=True)
+        self.loading = False
+        if isinstance(loaded, ServedVersion):
+            model.loaded[version] = loaded
+            model.note(version, _STATUS.AVAILABLE)
+            self._announce(loaded)
+            return True
+        if isinstance(loaded, tf.errors.OpError):
+            loaded = Refused.by_graph(loaded)
+        elif not isinstance(loaded, Refused):
+            loaded = Refused(f"{type(loaded).__name__}: {loaded}", grpc.StatusCode.UNKNOWN)
+        model.broken[version] = files
+        model.note(version, _STATUS.END, loaded)
+        logging.error("%s version %d cannot be loaded: %s", config.name, version, loaded)
+        return False
 
 
-def _numbers(base_path: str) -> dict[str, list[int]]:
-    """The whole versions of every model."""
-    models = {}
-    for file in tf.io.gfile.glob(tf.io.gfile.join(base_path, "*", "*", schema.SAVED_MODEL_FILE)):
-        *_, name, version, _ = file.split("/")
-        if versions.NUMBER.fullmatch(version):
-            models.setdefault(name, []).append(int(version))
-    return models
+def _whole(base_path: str) -> set[int]:
+    """The whole versions of a model."""
+    found = tf.io.gfile.glob(tf.io.gfile.join(base_path, "*", schema.SAVED_MODEL_FILE))
+    names = (file.split("/")[-2] for file in found)
+    return {int(name) for name in names if versions.NUMBER.fullmatch(name)}
 
 
 def _files(path: str) -> dict[str, tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""TF Serving's REST paths: status, metadata and predict, in JSON."""
+"""TF Serving's REST paths: status, metadata and predict, in JSON, and metrics."""
 
 import json
 from typing import Any
@@ -9,8 +9,9 @@ from google.protobuf import json_format, message
 from starlette.exceptions import HTTPException
 from tensorflow_serving.apis import model_pb2
 
-from serving import json_tensors
+from serving import json_tensors, monitoring
 from serving.grpc_api import SIGNATURES, Services
+from serving.monitoring import Call
 from serving.served_version import Refused
 
 _HTTP_CODES = {
@@ -29,32 +30,38 @@ _HTTP_CODES = {
     grpc.StatusCode.DEADLINE_EXCEEDED: 504,
 }
 _MODEL = "/v1/models/{name}"
-_VERSION = _MODEL + "/versions/{version:int}"
+_PATHS = (_MODEL, _MODEL + "/versions/{version:int}", _MODEL + "/labels/{label}")
 
 
 def create(services: Services) -> fastapi.FastAPI:
     app = fastapi.FastAPI(openapi_url=None, redirect_slashes=False)
 
-    @app.get(_MODEL)
-    @app.get(_VERSION)
-    async def status(name: str, version: int | None = None):
-        return _json(_fields(services.models.status(_spec(name, version))))
+    async def status(request: fastapi.Request):
+        return _json(_fields(services.models.status(_spec(request))))
 
-    @app.get(_MODEL + "/metadata")
-    @app.get(_VERSION + "/metadata")
-    async def metadata(name: str, version: int | None = None):
-        fields = _fields(services.metadata(_spec(name, version)))
+    async def metadata(request: fastapi.Request):
+        fields = _fields(services.metadata(_spec(request)))
         del fields["metadata"][SIGNATURES]["@type"]  # TF Serving has none
         return _json(fields)
 
-    @app.post(_MODEL + ":predict")
-    @app.post(_VERSION + ":predict")
-    async def predict(request: fastapi.Request, name: str, version: int | None = None):
-        body = await _body(request, services.max_bytes)
-        layout = json_tensors.layout(body)
-        spec = _spec(name, version, body.get("signature_name", ""))
-        _, outputs = await services.predict(spec, lambda s: json_tensors.read(s, body))
-        return _json(json_tensors.write(outputs, layout))
+    async def predict(request: fastapi.Request):
+        spec, content = _spec(request), await _content(request, services.max_bytes)
+        with services.calls.observe(Call("REST", "predict", spec)) as call:
+            body = _parse(content)
+            layout = json_tensors.layout(body)
+            call.spec = _spec(request, body.get("signature_name", ""))
+            outputs = await services.predict(call, lambda s: json_tensors.read(s, body))
+            return _json(json_tensors.write(outputs, layout))
+
+    for path in _PATHS:
+        app.get(path)(status)
+        app.get(path + "/metadata")(metadata)
+        app.post(path + ":predict")(predict)
+
+    @app.get("/monitoring/prometheus/metrics")
+    async def metrics():
+        lines = [*services.calls.metrics(), *services.batcher.metrics(), ""]
+        return fastapi.Response("\n".join(lines), media_type=monitoring.CONTENT_TYPE)
 
     @app.exception_handler(Refused)
     async def refused(_, error: Refused):
@@ -86,29 +93,37 @@ def _fields(proto: message.Message) -> dict:
     )
 
 
-def _spec(name: str, version: int | None, signature_name: Any = "") -> model_pb2.ModelSpec:
-    if ":" in name:  # a verb, of another method
+def _spec(request: fastapi.Request, signature_name: Any = "") -> model_pb2.ModelSpec:
+    """What the path of a request names."""
+    path = request.path_params
+    if ":" in path["name"] + path.get("label", ""):  # a verb, of another method
         raise HTTPException(405)
     if not isinstance(signature_name, str):
         raise Refused("'signature_name' must be a string.")
     try:
-        spec = model_pb2.ModelSpec(name=name, signature_name=signature_name)
-        if version is not None:
-            spec.version.value = version
+        spec = model_pb2.ModelSpec(name=path["name"], signature_name=signature_name)
+        if "version" in path:
+            spec.version.value = path["version"]
+        if "label" in path:
+            spec.version_label = path["label"]
     except ValueError as error:  # not Unicode, or beyond int64
         raise Refused(f"Malformed request: {error}") from None
     return spec
 
 
-async def _body(request: fastapi.Request, max_bytes: int) -> dict:
-    """The JSON object of a request."""
-    body = bytearray()
+async def _content(request: fastapi.Request, max_bytes: int) -> bytes:
+    content = bytearray()
     async for part in request.stream():
-        body += part
-        if len(body) > max_bytes:
+        content += part
+        if len(content) > max_bytes:
             raise HTTPException(413, f"the body is larger than {max_bytes} bytes.")
+    return bytes(content)
+
+
+def _parse(content: bytes) -> dict:
+    """The JSON object of a request."""
     try:
-        parsed = json.loads(body)
+        parsed = json.loads(content)
     except (ValueError, RecursionError) as error:
         raise Refused(f"JSON Parse error: {error}") from None
     if not isinstance(parsed, dict):

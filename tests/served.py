@@ -102,12 +102,16 @@ def write_broken(base: Path, version: int, name: str = "toy") -> Path:
     return partial.rename(base / name / str(version))
 
 
-def predict_request(signature: str, inputs: dict, name: str = "toy", version: int | None = None):
+def predict_request(
+    signature: str, inputs: dict, name: str = "toy", version: int | None = None, label: str = ""
+):
     request = predict_pb2.PredictRequest()
     request.model_spec.name = name
     request.model_spec.signature_name = signature
     if version is not None:
         request.model_spec.version.value = version
+    if label:
+        request.model_spec.version_label = label
     for key, value in inputs.items():
         request.inputs[key].CopyFrom(tf.make_tensor_proto(value))
     return request
@@ -157,9 +161,10 @@ class Server:
 
 @contextlib.contextmanager
 def serving(folder: Path, base: Path, *flags, ready: bool = True):
-    """A server on free ports, stopped at the end."""
+    """A server on free ports, stopped at the end; `base` is a directory, or a configuration."""
+    models = "--model_base_path" if base.is_dir() else "--model_config_file"
     program = programs.start(
-        folder, "serving.local", "--model_base_path", base, "--port=0", "--rest_api_port=0",
+        folder, "serving.local", models, base, "--port=0", "--rest_api_port=0",
         "--poll_seconds=0.1", *flags,
     )  # fmt: skip
     try:

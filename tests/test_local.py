@@ -6,6 +6,7 @@ import socket
 import threading
 import time
 from concurrent import futures
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -19,6 +20,9 @@ from tensorflow_serving.apis import (
     predict_pb2,
 )
 
+from mrnn_tf import schema
+
+ROOT = Path(__file__).parent.parent
 X = np.array([[1, 2, 3, 0.1]], np.float32)
 GREETING = {"text": np.array(["dog", "ä"]), "scale": np.ones((2, 2), np.float32)}
 
@@ -196,7 +200,9 @@ REST_BAD = {
     "status of a version": ("GET", "toy/versions/9", b"", 404, "version 9 of model toy"),
     "metadata": ("GET", "none/metadata", b"", 404, "Latest(none)"),
     "vast version": ("GET", f"toy/versions/{10**30}", b"", 400, "Malformed request"),
-    "label": ("GET", "toy/labels/stable", b"", 400, "Malformed request: GET"),
+    "label": ("GET", "toy/labels/stable", b"", 400, "Unrecognized servable version label: stable"),
+    "label to ask": ("POST", "toy/labels/stable:predict", b'{"inputs": 1}', 400, "label: stable"),
+    "label's verb": ("GET", "toy/labels/stable:predict", b"", 400, "Malformed request: GET"),
     "verb": ("POST", "toy:guess", b"{}", 400, "Malformed request: POST /v1/models/toy:guess"),
     "method": ("GET", "toy:predict", b"", 400, "Malformed request: GET /v1/models/toy:predict"),
     "other path": ("GET", "../../v2", b"", 404, "Malformed request: GET /v2"),
@@ -251,6 +257,55 @@ def test_versions_switch_under_continuous_requests(tmp_path):
         assert server.status()[3][1]
         assert "toy version 3 cannot be loaded" in server.program.err
         assert "serving toy version 4: " in server.program.out
+
+
+def test_the_deployed_configuration_and_its_labels(tmp_path):
+    base, config = tmp_path / "models", tmp_path / "models.config"
+    text = (ROOT / "serving" / "deploy" / "tf_serving" / "models.config").read_text()
+    text = text.replace('"/models/', f'"{base}/')
+    config.write_text(text)
+    names = (schema.MODEL, schema.INDEX)
+    for name in names:
+        served.write(base, 1, name)
+        served.write(base, 2, name)
+    zeros = {"x": 0 * X}
+    with served.serving(tmp_path, config) as server:
+
+        def versions(**spec):
+            """The version of each model that answers, by gRPC."""
+            return [server.predict("", zeros, name=name, **spec)["y"][0, 0] for name in names]
+
+        def by_rest(path, method="GET", **body):
+            answer = server.http.request(method, f"/v1/models/mrnn/{path}", **body)
+            assert answer.status_code == 200, answer.text
+            return answer.json()
+
+        for spec in ({}, {"version": 1}, {"label": "stable"}, {"label": "canary"}):
+            assert versions(**spec) == [1, 1]
+        assert refused(server.predict, "", zeros, name="mrnn", version=2)[0] == "NOT_FOUND"
+
+        # The steps that the file's comment gives, for both models.
+        text = text.replace("versions: 1", "versions: 1 versions: 2")
+        config.write_text(text)
+        for name in names:
+            served.wait_for(lambda name=name: server.status(name).get(2) == ("AVAILABLE", ""))
+        text = text.replace('"canary" value: 1', '"canary" value: 2')
+        config.write_text(text)
+        served.wait_for(lambda: versions(label="canary") == [2, 2])
+        assert versions(label="stable") == versions(version=1) == [1, 1]
+        assert versions() == [2, 2]
+        for label, version in (("stable", 1), ("canary", 2)):
+            answer = by_rest(f"labels/{label}:predict", "POST", json={"instances": [[0] * 4]})
+            assert answer == {"predictions": [[version] * 4]}
+            [status] = by_rest(f"labels/{label}")["model_version_status"]
+            assert (status["version"], status["state"]) == (str(version), "AVAILABLE")
+            assert by_rest(f"labels/{label}/metadata")["model_spec"]["version"] == str(version)
+        text = text.replace('"stable" value: 1', '"stable" value: 2')
+        config.write_text(text.replace("versions: 1 ", ""))
+        served.wait_for(lambda: server.status("mrnn").get(1) == ("END", ""))
+        served.wait_for(lambda: versions(label="stable") == [2, 2])
+        assert refused(server.predict, "", zeros, name="mrnn", version=1)[0] == "NOT_FOUND"
+        assert "not currently available" not in server.program.err
 
 
 def test_concurrent_requests_are_merged_and_isolated(tmp_path):
@@ -321,7 +376,7 @@ def test_an_empty_directory_is_waited_for(tmp_path):
     base = tmp_path / "models"
     base.mkdir()
     with served.serving(tmp_path, base, "--nobatching", "--intra_op_threads=1", ready=False) as it:
-        assert f"waiting for a model below {base}: gRPC " in it.program.out
+        assert f"waiting for a model in {base}: gRPC " in it.program.out
         assert not it.healthy()
         assert refused(it.predict, "", {"x": X})[0] == "NOT_FOUND"
         served.write(base, 1)
@@ -346,7 +401,9 @@ def test_wrong_flags_are_one_sentence(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         cases = {
-            ("--port=0",): "--model_base_path is required",
+            ("--port=0",): "exactly one of --model_base_path and --model_config_file is required",
+            (base, f"--model_config_file={tmp_path}/x"): "exactly one of --model_base_path and",
+            (f"--model_config_file={tmp_path}/none",): f"{tmp_path}/none",
             (f"--model_base_path={tmp_path}/none",): f"no directory {tmp_path}/none",
             (base, f"--port={port}"): f"--port: cannot listen on 127.0.0.1:{port}",
             (base, "--port=0", f"--rest_api_port={port}"): "--rest_api_port: cannot listen on",

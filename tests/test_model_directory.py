@@ -40,7 +40,7 @@ def announced():
 
 @pytest.fixture
 def models(base, announced):
-    return ModelDirectory(str(base), lambda each: announced.append((each.name, each.version)))
+    return ModelDirectory(lambda each: announced.append((each.name, each.version)), str(base))
 
 
 def poll(models, times=1):
@@ -203,14 +203,14 @@ def test_a_remote_directory(tmp_path):
         tf.io.gfile.makedirs(remote)
         for name in names:
             tf.io.gfile.copy(f"{folder}/{name}", f"{remote}/{name}")
-    models = ModelDirectory(base, lambda _: None)
+    models = ModelDirectory(print, base)
     poll(models)
     assert states(models) == {1: "AVAILABLE"}
 
 
 def test_a_wrong_directory_is_one_sentence(base):
     with pytest.raises(FileNotFoundError, match=r"`model_base_path`: there is no directory .*none"):
-        ModelDirectory(str(base / "none"), lambda _: None)
+        ModelDirectory(print, str(base / "none"))
     served.write(base, 1)
     with pytest.raises(ValueError, match="holds versions of one model; give the directory above"):
-        ModelDirectory(str(base / "toy"), lambda _: None)
+        ModelDirectory(print, str(base / "toy"))

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from pathlib import Path
 
 import grpc
 import numpy as np
@@ -163,3 +164,25 @@ def test_the_client_searches(index_server, tmp_path):
     assert set(near["ids"][:2]) == {"2.png", "5.png"} and abs(near["scores"][0]) < 1e-2
     [captions] = ask("rerank", photo)
     assert "blue" in captions["captions"][0]
+
+
+def test_the_client_asks_for_labels_of_the_deployed_configuration(searchable_models, tmp_path):
+    deployed = Path(__file__).parent.parent / "serving/deploy/tf_serving/models.config"
+    config, photo = tmp_path / "models.config", tmp_path / "blue.png"
+    config.write_text(deployed.read_text().replace('"/models/', f'"{searchable_models}/'))
+    photo.write_bytes(tiny.picture(2))
+    with served.serving(tmp_path, config) as server:
+
+        def ask(*arguments):
+            flags = ("--server", server.address, "--json")
+            return programs.run(tmp_path, "serving.client", *arguments, *flags)
+
+        for version in ("stable", "canary", "1"):
+            done = ask("rerank", photo, f"--version={version}", f"--index_version={version}")
+            assert done.code == 0 and "blue" in json.loads(done.out)["captions"][0], done.err
+        wrong = ask("caption", photo, "--version=old")
+        assert wrong.code == 1 and "Unrecognized servable version label: old" in wrong.out
+        wrong = ask("search", "a blue picture", "--index_version=2")
+        assert wrong.code == 1 and "Specific(mrnn_index, 2)" in wrong.error
+        good = server.predict("", {"image_bytes": [tiny.picture(2)]}, name="mrnn", label="stable")
+        assert b"blue" in good["captions"][0, 0]
