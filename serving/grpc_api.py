@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
+from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
 from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataResponse, SignatureDefMap
 from tensorflow_serving.apis.model_pb2 import ModelSpec
@@ -88,7 +89,7 @@ class Services(
         read = functools.partial(ServedSignature.read, values=request.inputs, to_array=to_array)
         spec, outputs = await self.predict(request.model_spec, read, request.output_filter)
         try:
-            protos = {name: tensors.to_proto(array) for name, array in outputs.items()}
+            protos = {n: tensors.to_proto(array, TensorProto) for n, array in outputs.items()}
         except UserError as error:
             raise Refused(str(error), grpc.StatusCode.UNIMPLEMENTED) from None
         return PredictResponse(model_spec=spec, outputs=protos)
