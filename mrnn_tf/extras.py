@@ -15,8 +15,8 @@ PROGRAMS = {
 }
 
 
-def sentence(name: str, missing: str, extra: str) -> str:
-    return f'{name} needs {missing}; install it with: pip install "mrnn_tf[{extra}]"'
+def sentence(name: str, module: str, extra: str) -> str:
+    return f'{name} needs {module}: pip install "mrnn_tf[{extra}]"'
 
 
 def check_program() -> None:
@@ -26,6 +26,6 @@ def check_program() -> None:
     program = sys.orig_argv[-len(sys.argv)]
     for name, extra in PROGRAMS.items():
         if f"{program}.".startswith(f"{name}."):
-            missing = [name for name in MODULES[extra] if importlib.util.find_spec(name) is None]
-            if missing:
-                sys.exit(f"error: {sentence(program, ', '.join(missing), extra)}")
+            for module in MODULES[extra]:
+                if importlib.util.find_spec(module) is None:
+                    sys.exit(f"error: {sentence(program, module, extra)}")

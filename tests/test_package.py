@@ -198,7 +198,7 @@ def test_a_program_names_the_extra_that_is_missing(program, bare, tmp_path):
     done = run(bare, "-m", program, "--help", cwd=tmp_path, check=False)
     assert done.returncode == 1 and not done.stdout
     assert re.fullmatch(
-        rf"error: {program} needs tensorflow, [\w, ]+; install it with: "
+        rf"error: {program} needs tensorflow: "
         rf'pip install "mrnn_tf\[{PROGRAMS[program]}\]"\n',
         done.stderr,
     )
@@ -208,7 +208,7 @@ def test_a_class_names_the_extra_that_is_missing(bare, tmp_path):
     code = "import mrnn_tf; print(mrnn_tf.UserError.__name__); mrnn_tf.Captioner"
     done = run(bare, "-c", code, cwd=tmp_path, check=False)
     assert done.stdout == "UserError\n"
-    sentence = r"ImportError: mrnn_tf\.Captioner needs \w+; .*pip install \"mrnn_tf\[serve\]\""
+    sentence = r"ImportError: mrnn_tf\.Captioner needs \w+: pip install \"mrnn_tf\[serve\]\""
     assert re.fullmatch(sentence, done.stderr.splitlines()[-1])
 
 
@@ -233,6 +233,7 @@ def with_all(wheel, tmp_path_factory):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("kind", ["client_only", "with_all"])
 def test_the_client_asks_a_server(kind, models, tmp_path, request):
     python = request.getfixturevalue(kind)
@@ -242,8 +243,8 @@ def test_the_client_asks_a_server(kind, models, tmp_path, request):
     path, has_tensorflow = run(python, "-c", find, cwd=tmp_path).stdout.split()
     assert Path(path).is_relative_to(packages(python))
     assert has_tensorflow == str(kind == "with_all")
-    tiny.photographs(tmp_path / "photos")
-    photo = min((tmp_path / "photos").glob("*.jpg"))
+    photo = tmp_path / "photo.png"
+    photo.write_bytes(tiny.picture(1))
     with served.serving(tmp_path, models) as server:
         command = [python, "-W", "error", "-m", "serving.client", "--server", server.address]
         status = run(*command, "status", cwd=tmp_path).stdout
