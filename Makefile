@@ -1,6 +1,6 @@
-# `make demo` and `make test` need only Python 3.11 or newer and make: they install the rest.
+# `make demo` and `make test` need only Python 3.11 to 3.13 and make: they install the rest.
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
-	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null && echo $$p && break; done)
 BIN := .venv/bin
 RUN := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python
 DEMO := runs/demo
@@ -10,10 +10,10 @@ DEMO := runs/demo
 install: .venv/installed
 
 .venv/installed: setup.py constraints.txt
-	@test -n "$(PYTHON)" || { echo "error: Python 3.11 or newer is needed; set PYTHON=..."; exit 1; }
+	@test -n "$(PYTHON)" || { echo "error: Python 3.11, 3.12 or 3.13 is needed; set PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[test]"
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[all,test]"
 	@touch $@
 
 demo: install

@@ -25,6 +25,7 @@ import grpc
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
+from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow_serving.apis import predict_pb2, prediction_service_pb2_grpc
 
 from mrnn_tf import versions
@@ -51,7 +52,7 @@ def main(_) -> None:
         inputs = _one_row(signature, path)
         request = predict_pb2.PredictRequest(
             model_spec={"name": _MODEL.value, "signature_name": _SIGNATURE.value},
-            inputs={name: tensors.to_proto(array) for name, array in inputs.items()},
+            inputs={n: tensors.to_proto(array, TensorProto) for n, array in inputs.items()},
         )
 
         async def direct() -> None:

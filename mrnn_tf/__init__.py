@@ -6,11 +6,14 @@
     for caption in captioner.caption("photo.jpg"):
         print(caption.text, caption.log_prob)
 
-The names below are loaded when they are first used: TensorFlow is not imported before.
+The names below are loaded when they are first used: TensorFlow is not imported before, and the
+package without extras does not have it.
 """
 
 import importlib
 from typing import Any
+
+from mrnn_tf import extras
 
 __version__ = "0.1.0"
 
@@ -37,8 +40,14 @@ __all__ = sorted(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'mrnn_tf' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"mrnn_tf.{_HOMES[name]}"), name)
+    try:
+        return getattr(importlib.import_module(f"mrnn_tf.{_HOMES[name]}"), name)
+    except ModuleNotFoundError as error:
+        raise ImportError(extras.sentence(f"mrnn_tf.{name}", error.name, "serve")) from error
 
 
 def __dir__() -> list[str]:
     return [*__all__, "__version__"]
+
+
+extras.check_program()

@@ -103,8 +103,8 @@ class Client:
             self._channel = grpc.insecure_channel(server, options)
         else:
             self._channel = grpc.secure_channel(server, credentials, options)
-        self._predictions = messages.PredictionServiceStub(self._channel)
-        self._models = messages.ModelServiceStub(self._channel)
+        self._predict = messages.predict(self._channel)
+        self._get_model_status = messages.get_model_status(self._channel)
 
     def __enter__(self) -> "Client":
         return self
@@ -169,7 +169,7 @@ class Client:
             spec.version.value = version
         protos = {name: tensors.to_proto(values) for name, values in inputs.items()}
         request = messages.PredictRequest(model_spec=spec, inputs=protos)
-        response = self._call(self._predictions.Predict, request)
+        response = self._call(self._predict, request)
         try:
             return {name: tensors.to_array(proto) for name, proto in response.outputs.items()}
         except UserError as error:
@@ -182,13 +182,12 @@ class Client:
         for model in (schema.MODEL, schema.INDEX):
             request = messages.GetModelStatusRequest(model_spec={"name": model})
             try:
-                statuses = self._call(self._models.GetModelStatus, request).model_version_status
+                statuses = self._call(self._get_model_status, request).model_version_status
             except ServingError as error:
                 if error.code is not grpc.StatusCode.NOT_FOUND:
                     raise
                 statuses = []
-            state_name = messages.ModelVersionStatus.State.Name
-            states[model] = {status.version: state_name(status.state) for status in statuses}
+            states[model] = {each.version: messages.State(each.state).name for each in statuses}
         return states
 
     def _ask(self, images: PhotosOrFeatures, model: str, signature: str, **texts) -> list[Row]:

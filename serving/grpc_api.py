@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 
 import grpc
 from grpc_health.v1 import health, health_pb2_grpc
+from tensorflow.core.framework.tensor_pb2 import TensorProto
 from tensorflow_serving.apis import model_service_pb2_grpc, prediction_service_pb2_grpc
 from tensorflow_serving.apis.get_model_metadata_pb2 import GetModelMetadataResponse, SignatureDefMap
 from tensorflow_serving.apis.model_pb2 import ModelSpec
@@ -97,7 +98,7 @@ class Services(
         with self.calls.observe(Call("GRPC", "Predict", request.model_spec)) as call:
             outputs = await self.predict(call, read, request.output_filter)
             try:
-                protos = {name: tensors.to_proto(array) for name, array in outputs.items()}
+                protos = {n: tensors.to_proto(array, TensorProto) for n, array in outputs.items()}
             except UserError as error:
                 raise Refused(str(error), grpc.StatusCode.UNIMPLEMENTED) from None
             return PredictResponse(model_spec=call.spec, outputs=protos)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from google.protobuf.message import Message
 
 from mrnn_tf.errors import UserError
 from serving.messages import DataType, TensorProto
@@ -29,10 +30,11 @@ _TYPES = {  # of the array, and the field that holds the values
 _DATA_TYPES = {dtype: data_type for data_type, (dtype, _) in _TYPES.items()}
 
 
-def to_proto(array: ArrayOrStrings) -> TensorProto:
+def to_proto(array: ArrayOrStrings, message: type[Message] = TensorProto) -> Message:
     """The proto of an array, with its values in the field of their type, as TF Serving writes it.
 
-    Strings are a list, or an object array of bytes.
+    Strings are a list, or an object array of bytes. `message` is the class of the proto:
+    TensorFlow's own where it goes into one of TensorFlow's messages.
     """
     if isinstance(array, Sequence):
         strings = [value.encode() if isinstance(value, str) else value for value in array]
@@ -42,13 +44,13 @@ def to_proto(array: ArrayOrStrings) -> TensorProto:
     data_type = _DATA_TYPES[array.dtype]
     shape = {"dim": [{"size": size} for size in array.shape]}
     values = array.ravel().view(_stored(array.dtype)).tolist()
-    return TensorProto(dtype=data_type, tensor_shape=shape, **{_TYPES[data_type][1]: values})
+    return message(dtype=data_type, tensor_shape=shape, **{_TYPES[data_type][1]: values})
 
 
-def to_array(proto: TensorProto, max_bytes: int = MAX_BYTES) -> np.ndarray:
+def to_array(proto: Message, max_bytes: int = MAX_BYTES) -> np.ndarray:
     """The array of a proto, which is measured before anything is allocated for it."""
     if proto.dtype not in _TYPES:
-        name = {n: name for name, n in DataType.items()}.get(proto.dtype, proto.dtype)
+        name = {kind: kind.name for kind in DataType}.get(proto.dtype, proto.dtype)
         raise UserError(f"tensors of type {name} are not understood.")
     dtype, field = _TYPES[proto.dtype]
     shape = [dim.size for dim in proto.tensor_shape.dim]

@@ -354,7 +354,7 @@ def test_the_builder_gets_nothing_else(dockerfile):
 
 def test_the_image_installs_the_package_under_the_constraints():
     install = argument("train.Dockerfile", "RUN")
-    assert "--constraint constraints.txt" in install and '".[gpu]"' in install
+    assert "--constraint constraints.txt" in install and '".[train,gpu]"' in install
     assert '"gpu": [' in (ROOT / "setup.py").read_text()
     assert json.loads(argument("train.Dockerfile", "ENTRYPOINT")) == [
         "python",

@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = [
-    {"mrnn_tf.schema", "mrnn_tf.errors"},
+    {"mrnn_tf.schema", "mrnn_tf.errors", "mrnn_tf.extras"},
     {"mrnn_tf.config", "mrnn_tf.photos"},
     {"mrnn_tf.presets", "mrnn_tf.program", "mrnn_tf.batch", "mrnn_tf.files", "mrnn_tf.versions"},
     {"mrnn_tf.text", "mrnn_tf.vision"},

@@ -13,7 +13,7 @@ COPY mrnn_tf mrnn_tf
 COPY trainer trainer
 COPY export export
 COPY serving serving
-RUN pip install --no-cache-dir --constraint constraints.txt ".[gpu]" \
+RUN pip install --no-cache-dir --constraint constraints.txt ".[train,gpu]" \
     && useradd --uid 10001 --create-home mrnn
 
 USER 10001
