@@ -51,6 +51,7 @@ setup(
         "gpu": ["tensorflow[and-cuda]~=2.20.0"],
         "dataflow": ["apache-beam[gcp]"],
         "test": [
+            "cloudml-hypertune",
             "cryptography",
             "dask",
             "distributed",
