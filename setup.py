@@ -22,7 +22,7 @@ setup(
     packages=find_packages(include=["mrnn_tf*", "trainer*", "export*", "serving*"]),
     package_data={
         "mrnn_tf": ["py.typed", "*.pyi", "data/demo/*.toml"],
-        "serving": ["deploy/*.md", "deploy/*.yaml", "deploy/*/*"],
+        "serving": ["deploy/*.md", "deploy/*.yaml", "deploy/*/*", "deploy/*/*/*"],
         "trainer": ["report/*.html", "report/*.svg", "report/*.css", "report/*.json"],
     },
     install_requires=[
