@@ -23,7 +23,7 @@ demo: install
 	$(RUN) -m trainer.evaluate --job_dir $(DEMO)/job --data $(DEMO)/data --split test \
 		--tasks captions,rerank,retrieval --output $(DEMO) --nometeor
 	$(RUN) -m export.task --job_dir $(DEMO)/job --output $(DEMO)/models/mrnn
-	$(RUN) -m export.index --model $(DEMO)/models/mrnn/$$(ls $(DEMO)/models/mrnn | sort -n | tail -1) \
+	$(RUN) -m export.index --model $(DEMO)/models/mrnn \
 		--data $(DEMO)/data --output $(DEMO)/models/mrnn_index \
 		--show "A red car on the street"
 

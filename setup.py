@@ -74,7 +74,7 @@ setup(
     packages=find_packages(include=["mrnn_tf*", "trainer*", "export*", "serving*"]),
     package_data={
         "mrnn_tf": ["py.typed", "*.pyi", "data/demo/*.toml"],
-        "serving": ["deploy/*.md", "deploy/*.yaml", "deploy/*/*"],
+        "serving": ["deploy/*.md", "deploy/*.yaml", "deploy/*/*", "deploy/*/*/*"],
         "trainer": ["report/*.html", "report/*.svg", "report/*.css", "report/*.json"],
     },
     install_requires=CLIENT,
@@ -88,6 +88,7 @@ setup(
         "gpu": ["tensorflow[and-cuda]~=2.20.0"],
         "dataflow": ["apache-beam[gcp]<3"],
         "test": [
+            "cloudml-hypertune",
             "cryptography",
             "dask",
             "distributed",

@@ -30,7 +30,7 @@ import mrnn_tf
 from export import index_check, index_parts, saved_model
 from export.index_parts import PART_ENDING, MakePart
 from export.index_signatures import IndexServable, IndexSettings
-from mrnn_tf import batch, program, schema
+from mrnn_tf import batch, program, schema, versions
 from mrnn_tf.config import REQUIRED, field
 from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.index import Entries, Header, Index
@@ -48,7 +48,7 @@ _SHOWN = 3  # results of a search for people
 class IndexOptions(IndexSettings):
     """What is indexed, by which model, and where to."""
 
-    model: str = field(REQUIRED, "a version of the model, such as models/mrnn/1")
+    model: str = field(REQUIRED, "a version of the model, such as models/mrnn/1, or their folder")
     output: str = field(REQUIRED, "folder of the versions, such as models/mrnn_index")
     data: str | None = field(None, "folder of the records")
     splits: tuple[str, ...] | None = field(None, "splits of the records to index; default all")
@@ -83,6 +83,8 @@ class IndexOptions(IndexSettings):
 def build_index(options: IndexOptions) -> str:
     """Writes a version of an index, and returns its directory."""
     beam_options = batch.parse_options(options.beam_flags)
+    newest = versions.newest(options.model) or options.model
+    options = dataclasses.replace(options, model=newest)
     directory = saved_model.version_directory(options.output, options.version)
     saved_model.refuse_overwriting(directory)
 

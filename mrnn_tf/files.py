@@ -43,18 +43,24 @@ def publish(source: str, target: str, last: str) -> None:
     It is copied beside the target and renamed. A store without directories cannot rename one: there
     the file named `last`, without which the directory counts for nothing, is copied last.
     """
-    remote = "://" in target
-    beside = target if remote else f"{target}.partial"
-    if not remote and tf.io.gfile.exists(beside):
+    if "://" in target:
+        copy(source, target, last)
+        return
+    beside = f"{target}.partial"
+    if tf.io.gfile.exists(beside):
         tf.io.gfile.rmtree(beside)
+    copy(source, beside, last)
+    os.rename(beside, target)  # an empty directory there gives way, a full one does not
+
+
+def copy(source: str, target: str, last: str) -> None:
+    """Copies the files of a directory into another one, the file named `last` at the end."""
     names = [
         os.path.relpath(os.path.join(folder, name), source)
-        for folder, _, members in os.walk(source)
+        for folder, _, members in tf.io.gfile.walk(source)
         for name in members
     ]
     for name in sorted(names, key=lambda name: (name == last, name)):
-        path = tf.io.gfile.join(beside, name)
+        path = tf.io.gfile.join(target, name)
         tf.io.gfile.makedirs(os.path.dirname(path))
-        tf.io.gfile.copy(os.path.join(source, name), path, overwrite=True)
-    if not remote:
-        os.rename(beside, target)  # an empty directory there gives way, a full one does not
+        tf.io.gfile.copy(tf.io.gfile.join(source, name), path, overwrite=True)

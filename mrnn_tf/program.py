@@ -81,12 +81,12 @@ def define_flags(options: type[config.Config], default_of: str = "") -> None:
 
 
 def from_flags(options: type[Options], **more) -> Options:
-    """The options that the flags give; `more` are fields that are no flags."""
+    """The options that the flags give; `more` are fields that are no flags, or replace them."""
     given = given_flags(options)
     for each in dataclasses.fields(options):
         if each.metadata and each.default is config.REQUIRED and each.name not in given:
             raise UserError(f"`{each.name}` is required (--help shows an example).")
-    return options(**given, **more)
+    return options(**(given | more))
 
 
 def given_flags(options: type[config.Config]) -> dict:

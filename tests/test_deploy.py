@@ -1,51 +1,42 @@
-"""What can be known of the images, TF Serving's files and the manifests without a cluster."""
+"""What can be known of the manifests without a cluster."""
 
 import json
 import os
-import re
+import shutil
 import subprocess
 import sys
-from fnmatch import fnmatch
 
 import kubernetes_validate
 import pytest
-import yaml
 from deployments import (
     DEPLOY,
     ROOT,
     TF_SERVING_FLAGS,
+    applied,
     argument,
-    defined_flags,
+    containers,
     documents,
     flags,
-    instructions,
+    kustomization,
     manifest,
-    readme_commands,
+    option_fields,
+    pod,
+    rendered,
 )
-from google.protobuf import (
-    descriptor_pb2,
-    descriptor_pool,
-    message_factory,
-    text_format,
-    wrappers_pb2,
-)
-from tensorflow_serving.config import model_server_config_pb2
 
-from mrnn_tf import __version__, schema
+from mrnn_tf import schema
 from serving.local import LocalOptions
 
-MANIFESTS = documents("k8s/*.yaml")
+MANIFESTS = [d for d in documents("k8s/*.yaml") if d["kind"] != "InferenceService"]
 WITH_PODS = [document for document in MANIFESTS if document["kind"] in ("Deployment", "Job")]
-DOCKERFILES = ["train.Dockerfile", "serving.Dockerfile"]
 GRPC, REST = 8500, 8501
-SERVER = manifest("Deployment")["spec"]["template"]["spec"]["containers"][0]
-TRAIN = next(job for job in WITH_PODS if job["metadata"].get("name") == "mrnn-train")
-WORKER = TRAIN["spec"]["template"]["spec"]["containers"][0]
+SERVER = pod(manifest("Deployment"))["containers"][0]
+TRAIN = manifest("Job", "mrnn-train")
+WORKER = pod(TRAIN)["containers"][0]
 
 
 def title(document: dict) -> str:
-    metadata = document["metadata"]
-    return f"{document['kind']} {metadata.get('name', metadata.get('generateName'))}"
+    return f"{document['kind']} {document['metadata']['name']}"
 
 
 # Kubernetes
@@ -64,38 +55,68 @@ def test_the_schemas_refuse_what_is_wrong():
         kubernetes_validate.validate(wrong, "1.33", strict=True)
 
 
+def test_what_kustomize_makes_follows_the_schemas(tmp_path):
+    if not shutil.which("kubectl"):
+        pytest.skip("kubectl is not installed")
+    for components in ([], ["k8s/gcs"]):
+        made = rendered(tmp_path / str(len(components)), components)
+        assert len(made) >= len(MANIFESTS)
+        for document in made:
+            kubernetes_validate.validate(document, "1.33", strict=True)
+
+
 @pytest.mark.parametrize("document", WITH_PODS, ids=title)
 def test_pods_may_do_little(document):
-    pod = document["spec"]["template"]["spec"]
-    user = pod["securityContext"]
+    user = pod(document)["securityContext"]
     assert user["runAsNonRoot"] and user["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert pod["automountServiceAccountToken"] is False
-    [container] = pod["containers"]
-    assert container["securityContext"] == {
-        "allowPrivilegeEscalation": False,
-        "readOnlyRootFilesystem": True,
-        "capabilities": {"drop": ["ALL"]},
-    }
-    assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
-    assert "memory" in container["resources"]["limits"]
+    assert pod(document)["automountServiceAccountToken"] is False
     assert str(user["runAsUser"]) == argument("train.Dockerfile", "USER")
-    volumes = {volume["name"] for volume in pod["volumes"]}
-    assert {mount["name"] for mount in container["volumeMounts"]} == volumes
-    assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}
+    for container in containers(document):
+        assert container["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
+        assert "memory" in container["resources"]["limits"]
+        assert "/tmp" in {mount["mountPath"] for mount in container["volumeMounts"]}
+    volumes = {volume["name"] for volume in pod(document)["volumes"]}
+    mounted = {mount["name"] for each in containers(document) for mount in each["volumeMounts"]}
+    assert mounted == volumes
+
+
+@pytest.mark.parametrize("document", WITH_PODS, ids=title)
+def test_thread_pools_are_as_large_as_the_limit(document):
+    """TensorFlow counts the processors of the node."""
+    [container] = pod(document)["containers"]
+    limit = container["resources"]["limits"].get("cpu")
+    if document["kind"] == "Deployment":
+        given = flags(container["args"])
+        threads = {given[f"tensorflow_{kind}_op_parallelism"] for kind in ("intra", "inter")}
+        assert given["rest_api_num_threads"] == given["grpc_max_threads"] == str(4 * int(limit))
+    else:
+        variables = {each["name"]: each["value"] for each in container["env"]}
+        names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
+        threads = {variables.get(name) for name in names}
+    assert threads == {limit}  # without a limit: what TensorFlow finds
 
 
 def test_what_is_referred_to_exists():
-    kustomization = yaml.safe_load((DEPLOY / "kustomization.yaml").read_text())
-    assert all((DEPLOY / name).is_file() for name in kustomization["resources"])
-    [generated] = kustomization["configMapGenerator"]
-    assert all((DEPLOY / name).is_file() for name in generated["files"])
-    claims = {manifest("PersistentVolumeClaim")["metadata"]["name"]}
+    names = kustomization()["resources"]
+    assert all((DEPLOY / name).is_file() for name in names)
+    generated = {each["name"]: each for each in kustomization()["configMapGenerator"]}
+    assert all((DEPLOY / name).is_file() for name in generated["mrnn-serving"]["files"])
+    everything = applied()
+    claims = {d["metadata"]["name"] for d in everything if d["kind"] == "PersistentVolumeClaim"}
     for document in WITH_PODS:
-        for volume in document["spec"]["template"]["spec"]["volumes"]:
+        assert document in everything
+        for volume in pod(document)["volumes"]:
             if claim := volume.get("persistentVolumeClaim"):
                 assert claim["claimName"] in claims
             if config := volume.get("configMap"):
-                assert config["name"] == generated["name"]
+                assert config["name"] in generated
+    used = {each["image"].split(":")[0] for d in WITH_PODS for each in containers(d)}
+    assert {each["name"] for each in kustomization()["images"]} == used - {"tensorflow/serving"}
 
     labels = manifest("Deployment")["spec"]["template"]["metadata"]["labels"]
     name = manifest("Deployment")["metadata"]["name"]
@@ -136,6 +157,22 @@ def test_probes_ask_what_tf_serving_answers():
     for probe in ("startupProbe", "readinessProbe"):
         assert SERVER[probe]["httpGet"] == {"path": f"/v1/models/{schema.MODEL}", "port": "rest"}
     assert SERVER["livenessProbe"]["tcpSocket"] == {"port": "grpc"}
+
+
+def test_a_server_is_killed_when_its_requests_have_ended():
+    """It ignores SIGTERM as process 1, so it answers until the end of the grace period."""
+    grace = pod(manifest("Deployment"))["terminationGracePeriodSeconds"]
+    assert 0 < grace - SERVER["lifecycle"]["preStop"]["sleep"]["seconds"] <= 5
+    assert SERVER["command"] == ["tensorflow_model_server"]  # no shell, which would be process 1
+
+
+def test_versions_change_pod_by_pod():
+    rollout = manifest("Deployment")["spec"]["strategy"]["rollingUpdate"]
+    assert rollout == {"maxUnavailable": 0, "maxSurge": 1}
+    given = flags(SERVER["args"])
+    assert given["file_system_poll_wait_seconds"] == "0"
+    assert "model_config_file_poll_wait_seconds" not in given
+    assert "generatorOptions" not in kustomization()  # a changed file is a ConfigMap of a new name
 
 
 def test_nothing_goes_out_from_the_server():
@@ -184,202 +221,30 @@ def test_exit_codes_decide_on_restarts():
     for job in WITH_PODS:
         for rule in job["spec"].get("podFailurePolicy", {"rules": []})["rules"]:
             if "onExitCodes" in rule:
-                [container] = job["spec"]["template"]["spec"]["containers"]
+                [container] = pod(job)["containers"]
                 assert rule["onExitCodes"]["containerName"] == container["name"]
 
 
-# Programs and their flags
+@pytest.mark.parametrize("name", ["prepare", "train", "index"])
+def test_programs_have_the_flags_they_are_given(name):
+    [container] = pod(manifest("Job", f"mrnn-{name}"))["containers"]
+    module = {"prepare": "trainer.prepare", "train": "trainer.task", "index": "export.index"}[name]
+    assert module in " ".join(container["command"])
+    assert flags(container["args"]).keys() <= option_fields(module).keys()
 
 
-OURS = {
-    "Kubernetes, training": ("trainer.task", WORKER["args"]),
-    "Vertex AI, training": (
-        "trainer.task",
-        documents("vertex/custom_job.yaml")[0]["workerPoolSpecs"][0]["containerSpec"]["args"],
-    ),
-    "README, training": (
-        "trainer.task",
-        [
-            each
-            for each in readme_commands("docker run --rm --gpus")[0]
-            if "_" in each or "=" in each
-        ],
-    ),
-    "Kubernetes, index": (
-        "export.index",
-        documents("k8s/index.yaml")[0]["spec"]["template"]["spec"]["containers"][0]["args"],
-    ),
-}
-
-
-@pytest.mark.parametrize("case", OURS)
-def test_programs_have_the_flags_they_are_given(case):
-    module, arguments = OURS[case]
-    assert flags(arguments).keys() <= defined_flags(module)
-    assert {"data"} < flags(arguments).keys()
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        SERVER["args"],
-        json.loads(argument("serving.Dockerfile", "CMD")),
-        documents("vertex/model.yaml")[0]["model"]["containerSpec"]["args"],
-    ],
-    ids=["Kubernetes", "Docker", "Vertex AI"],
-)
-def test_tf_serving_has_the_flags_it_is_given(arguments):
-    given = flags(arguments)
-    assert given.keys() <= TF_SERVING_FLAGS
-    for name, value in given.items():
-        if name.endswith("_file"):
-            folder, file = os.path.split(value)
-            assert folder == "/config" and (DEPLOY / "tf_serving" / file).is_file()
-    if "model_config_file" in given:
-        # Else a label in the file at the start is an error.
-        assert given["allow_version_labels_for_unavailable_models"] == "true"
-        assert given["enable_batching"] == "true"
-
-
-# TF Serving's own files
-
-
-def parsed(file: str, message):
-    return text_format.Parse((DEPLOY / "tf_serving" / file).read_text(), message)
-
-
-def message_of(name: str, fields: dict[str, str]):
-    """A message with fields of the given types: these protos are in no Python package."""
-    file = descriptor_pb2.FileDescriptorProto(
-        name=f"{name}.proto", syntax="proto3", dependency=[wrappers_pb2.DESCRIPTOR.name]
-    )
-    message = file.message_type.add(name=name)
-    for number, (field, kind) in enumerate(fields.items(), 1):
-        added = message.field.add(name=field, number=number, label=1)
-        if kind in ("bool", "string"):
-            added.type = {"bool": 8, "string": 9}[kind]
-        else:
-            added.type, added.type_name = 11, kind
-    pool = descriptor_pool.Default()
-    pool.AddSerializedFile(file.SerializeToString())
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))()
-
-
-def test_models_and_their_labels():
-    config = parsed("models.config", model_server_config_pb2.ModelServerConfig())
-    models = {each.name: each for each in config.model_config_list.config}
-    assert models.keys() == {schema.MODEL, schema.INDEX}
-    mount = next(each for each in SERVER["volumeMounts"] if each["name"] == "work")["mountPath"]
-    for name, model in models.items():
-        assert model.base_path == f"{mount}/{name}"
-        assert model.model_platform == "tensorflow"
-        assert model.version_labels.keys() == {"stable", "canary"}
-        served = model.model_version_policy.specific.versions
-        assert served and set(model.version_labels.values()) <= set(served)
-    copies = [
-        text.split()[-2:] for name, text in instructions("serving.Dockerfile") if name == "COPY"
-    ]
-    assert ["models", mount] in copies
-
-
-def test_batches_are_as_large_as_clients_send():
-    number = ".google.protobuf.Int64Value"
-    config = parsed(
-        "batching.config",
-        message_of(
-            "BatchingParameters",
-            {
-                "max_batch_size": number,
-                "batch_timeout_micros": number,
-                "max_enqueued_batches": number,
-                "num_batch_threads": number,
-            },
-        ),
-    )
-    source = (ROOT / "serving" / "commands.py").read_text()
-    [sent] = re.findall(r'DEFINE_integer\("batch_size", (\d+)', source)
-    assert config.max_batch_size.value >= int(sent)
-    assert config.num_batch_threads.value == int(SERVER["resources"]["limits"]["cpu"])
-    assert config.batch_timeout_micros.value > 0 < config.max_enqueued_batches.value
-
-
-def test_metrics_are_where_they_are_looked_for():
-    message_of("PrometheusConfig", {"enable": "bool", "path": "string"})
-    config = parsed(
-        "monitoring.config",
-        message_of("MonitoringConfig", {"prometheus_config": ".PrometheusConfig"}),
-    )
-    annotations = manifest("Deployment")["spec"]["template"]["metadata"]["annotations"]
-    assert config.prometheus_config.enable
-    assert config.prometheus_config.path == annotations["prometheus.io/path"]
-
-
-# Docker
-
-
-@pytest.mark.parametrize("dockerfile", DOCKERFILES)
-def test_dockerfiles_are_understood(dockerfile):
-    known = {"FROM", "ENV", "WORKDIR", "COPY", "RUN", "USER", "EXPOSE", "ENTRYPOINT", "CMD"}
-    names = [name for name, _ in instructions(dockerfile)]
-    assert names[0] == "FROM" and set(names) <= known
-    assert re.fullmatch(r"\S+:\d+\.\d+\S*", argument(dockerfile, "FROM"))
-    assert int(argument(dockerfile, "USER")) > 0
-    last = max(at for at, name in enumerate(names) if name in ("RUN", "COPY"))
-    assert names.index("USER") > last
-    for name in ("ENTRYPOINT", "CMD"):
-        assert all(isinstance(each, str) for each in json.loads(argument(dockerfile, name)))
-
-
-def sources(dockerfile: str) -> list[str]:
-    copies = [text.split() for name, text in instructions(dockerfile) if name == "COPY"]
-    return [each for copy in copies for each in copy[:-1] if not each.startswith("--")]
-
-
-@pytest.mark.parametrize(
-    ("dockerfile", "source"), [(file, each) for file in DOCKERFILES for each in sources(file)]
-)
-def test_what_is_copied_exists_and_reaches_the_builder(dockerfile, source):
-    made = (ROOT / ".gitignore").read_text().splitlines()
-    assert (ROOT / source).exists() or f"{source}/" in made
-    ignored = (DEPLOY / "docker" / f"{dockerfile}.dockerignore").read_text().splitlines()
-    assert ignored[0] == "*" and f"!{source}" in ignored
-    assert not any(fnmatch(source, pattern) for pattern in ignored[1:])
-
-
-@pytest.mark.parametrize("dockerfile", DOCKERFILES)
-def test_the_builder_gets_nothing_else(dockerfile):
-    ignored = (DEPLOY / "docker" / f"{dockerfile}.dockerignore").read_text().splitlines()
-    assert {line[1:] for line in ignored if line.startswith("!")} == set(sources(dockerfile))
-
-
-def test_the_image_installs_the_package_under_the_constraints():
-    install = argument("train.Dockerfile", "RUN")
-    assert "--constraint constraints.txt" in install and '".[train,gpu]"' in install
-    assert '"gpu": [' in (ROOT / "setup.py").read_text()
-    assert json.loads(argument("train.Dockerfile", "ENTRYPOINT")) == [
-        "python",
-        "-m",
-        "trainer.task",
-    ]
-
-
-def test_images_have_one_version():
-    [tensorflow] = re.findall(
-        r"^tensorflow==(.*)$", (ROOT / "constraints.txt").read_text(), re.MULTILINE
-    )
-    text = "\n".join(
-        path.read_text()
-        for path in DEPLOY.rglob("*")
-        if path.suffix in (".yaml", ".md", ".Dockerfile")
-    )
-    servers = re.findall(r"tensorflow[/-]serving:([\w.]+)", text)
-    assert len(servers) > 5 and set(servers) == {tensorflow}
-    ours = re.findall(r"mrnn-(?:train|serving):(\d+\.[\w.]*)", text)
-    assert len(ours) > 5 and set(ours) == {__version__}
-
-
-def test_files_named_in_the_readme_exist():
-    text = (DEPLOY / "README.md").read_text()
-    named = set(re.findall(r"serving/deploy/[\w/.]+\w", text))
-    assert len(named) > 5
-    assert all((ROOT / name).exists() for name in named)
+def test_kserve_serves_the_same_folders():
+    services = {d["metadata"]["name"]: d for d in documents("k8s/kserve.yaml")}
+    claims = {d["metadata"]["name"] for d in documents("k8s/storage.yaml")}
+    for name, service in services.items():
+        assert service["apiVersion"] == "serving.kserve.io/v1beta1"
+        model = service["spec"]["predictor"]["model"]
+        claim, folder = model["storageUri"].removeprefix("pvc://").split("/")
+        assert claim in claims and folder == name.replace("-", "_")
+        assert model["modelFormat"]["name"] == "tensorflow"
+        assert f"tensorflow/serving:{model['runtimeVersion']}" == SERVER["image"]
+        given = flags(model["args"])
+        assert given.keys() <= TF_SERVING_FLAGS
+        assert given.get("model_name", name) == folder  # the runtime's own is the name of this
+        assert given["tensorflow_intra_op_parallelism"] == model["resources"]["limits"]["cpu"]
+    assert {name.replace("-", "_") for name in services} == {schema.MODEL, schema.INDEX}

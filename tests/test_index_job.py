@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import time
 from pathlib import Path
 
@@ -92,6 +93,17 @@ def test_more_and_less_make_a_new_version(make, train_index, tiny_index, tiny_da
     loaded = tf.saved_model.load(str(tmp_path / "index" / "1"))
     found = loaded.signatures["search_images"](sentences=tf.constant(["a red dog"]))
     assert b"train-0.jpg" not in found["ids"].numpy()
+
+
+def test_a_folder_of_models_stands_for_its_newest(make, models, tiny_data, tmp_path):
+    shutil.copytree(models / "mrnn" / "1", tmp_path / "models" / "2")  # would be refused
+    shutil.copytree(models / "plain" / "1", tmp_path / "models" / "10")
+    (tmp_path / "models" / "11.partial").mkdir()
+    arguments = ["--model", tmp_path / "models", "--data", tiny_data, "--splits=val"]
+    done = make(*arguments, "--reference_data", tiny_data, "--output", tmp_path / "index", *SMALL)
+    assert done.code == 0, done.err
+    run = Run.from_saved_model(str(models / "plain" / "1"))
+    assert load(tmp_path / "index" / "1").header.model == run.fingerprint
 
 
 def test_a_killed_job_is_finished_by_the_same_command(make, models, tmp_path):

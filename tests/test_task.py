@@ -2,7 +2,11 @@
 
 import json
 import math
+import os
 import re
+import shutil
+import subprocess
+import sys
 
 import programs
 import pytest
@@ -59,19 +63,68 @@ def test_places_of_the_platform_a_preset_and_mixed_precision(tmp_path, perplexit
 
 def test_the_best_weights_are_exported_when_asked(tmp_path, tiny_data):
     arguments = ["--data", tiny_data, *TINY, "--job_dir", tmp_path / "job", "--export"]
-    vertex = {"AIP_MODEL_DIR": f"{tmp_path}/vertex/"}
-    done = programs.run(tmp_path, "trainer.task", *arguments, environment=vertex)
-    assert done.code == 0, done.err
-    assert f"exported {tmp_path}/vertex\n" in done.out
-    loaded = tf.saved_model.load(f"{tmp_path}/vertex")
-    assert "beam_decode" in loaded.signatures
-    written = (tmp_path / "vertex" / "saved_model.pb").stat().st_mtime_ns
-    again = programs.run(tmp_path, "trainer.task", *arguments, environment=vertex)
-    assert again.code == 0, again.err
-    assert (tmp_path / "vertex" / "saved_model.pb").stat().st_mtime_ns == written
-    [best] = checkpoint_steps(str(tmp_path / "job" / "checkpoints"), "best")
     done = programs.run(tmp_path, "trainer.task", *arguments)
-    assert done.code == 0 and (tmp_path / "job" / "model" / str(best) / "saved_model.pb").exists()
+    assert done.code == 0, done.err
+    version = tmp_path / "job" / "model" / "1"
+    assert f"exported {version}\n" in done.out
+    assert "beam_decode" in tf.saved_model.load(str(version)).signatures
+
+    # The same run again exports nothing; another model gets the next number.
+    models = tmp_path / "models"
+    shutil.copytree(version, models / "4")
+    for learned in ([], ["--seed=1", "--job_dir", tmp_path / "other"]):
+        more = [*arguments, "--model_dir", models, *learned]
+        done = programs.run(tmp_path, "trainer.task", *more)
+        assert done.code == 0, done.err
+        assert f"exported {models}/{5 if learned else 4}\n" in done.out
+    assert {path.name for path in models.iterdir()} == {"4", "5"}
+
+
+def test_a_model_of_vertex_ai_lies_at_the_root_and_in_a_version(tmp_path, tiny_data):
+    arguments = ["--data", tiny_data, *TINY, "--job_dir", tmp_path / "job", "--export"]
+    vertex, root = {"AIP_MODEL_DIR": f"{tmp_path}/vertex/"}, tmp_path / "vertex"
+
+    def exported(folder):
+        return {
+            str(path.relative_to(folder)): path.read_bytes()
+            for path in folder.rglob("*")
+            if path.is_file() and (folder != root or root / "1" not in path.parents)
+        }
+
+    for _ in ("exports", "finishes a copy that was interrupted"):
+        done = programs.run(tmp_path, "trainer.task", *arguments, environment=vertex)
+        assert done.code == 0, done.err
+        assert "saved_model.pb" in exported(root) and exported(root) == exported(root / "1")
+        assert [path.name for path in root.iterdir() if path.name.isdecimal()] == ["1"]
+        (root / "saved_model.pb").unlink()
+
+
+def test_a_trial_of_a_tuning_job_reports_every_evaluation(tmp_path, tiny_data):
+    pytest.importorskip("hypertune", reason="cloudml-hypertune is not installed")
+    arguments = ["--data", tiny_data, *TINY, "--job_dir", tmp_path / "job"]
+    metrics = tmp_path / "hypertune" / "metrics"
+    trial = {"CLOUD_ML_TRIAL_ID": "7", "CLOUD_ML_HP_METRIC_FILE": str(metrics)}
+    done = programs.run(tmp_path, "trainer.task", *arguments, environment=trial)
+    assert done.code == 0, done.err
+    assert {path.name for path in (tmp_path / "job").iterdir()} == {"7"}
+    assert checkpoint_steps(str(tmp_path / "job" / "7" / "checkpoints"), "model") == [STEPS]
+    reports = [json.loads(line) for line in metrics.read_text().splitlines()]
+    assert [(each["trial"], each["global_step"]) for each in reports] == [("7", "6"), ("7", "12")]
+    said = re.findall(r"validation perplexity (\S+)", done.err)
+    assert [f"{float(each['perplexity']):.3f}" for each in reports] == said
+
+
+def test_a_trial_that_cannot_report_is_one_sentence(tmp_path, tiny_data):
+    (tmp_path / "hypertune.py").write_text("raise ImportError")  # as where it is not installed
+    arguments = ["--data", tiny_data, *TINY, "--job_dir", tmp_path / "job"]
+    done = subprocess.run(
+        [sys.executable, "-m", "trainer.task", *map(str, arguments)],
+        env={**os.environ, "CLOUD_ML_TRIAL_ID": "7",
+             "PYTHONPATH": f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"},
+        capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "install cloudml-hypertune" in done.stderr and "Traceback" not in done.stderr
 
 
 def test_python_imports_the_program_without_its_flags():

@@ -186,6 +186,21 @@ def costs(job_dir):
     }
 
 
+def test_a_chief_that_is_lost_while_it_exports_comes_back(tiny_data, tmp_path):
+    """The other worker waits for the export, goes when the chief is lost, and comes back too."""
+    arguments = ["--data", tiny_data, *TINY, "--job_dir", tmp_path / "job", "--export"]
+    workers = start_workers(tmp_path, arguments)
+    while workers[0].process.is_alive() and "Checking every signature" not in workers[0].err:
+        time.sleep(0.05)
+    assert workers[1].process.is_alive()
+    workers[0].process.kill()
+    assert workers[1].wait(60).code == RESTART_ME, workers[1].err
+    assert not (tmp_path / "job" / "model" / "1").exists()
+    workers = start_workers(tmp_path, arguments)
+    assert [worker.wait().code for worker in workers] == [0, 0], workers[0].err
+    assert (tmp_path / "job" / "model" / "1" / "saved_model.pb").exists()
+
+
 def test_two_workers_agree_with_one(tiny_data, tmp_path):
     still = ["--dropout_embedding=0", "--dropout_recurrent=0", "--dropout_multimodal=0"]
     steps = ["--batch_size=18", "--epochs=5", "--steps_per_loop=1"]

@@ -14,13 +14,14 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 
 import keras
 import tensorflow as tf
 from absl import flags, logging
 
 from export import saved_model
-from mrnn_tf import program, schema, versions
+from mrnn_tf import files, program, schema, versions
 from mrnn_tf.config import ModelConfig, TrainConfig, field
 from mrnn_tf.data import records
 from mrnn_tf.errors import UserError
@@ -44,7 +45,9 @@ class TaskOptions(train.TrainOptions):
 
     preset: str = field("paper", "settings to begin with", choices=tuple(sorted(PRESETS)))
     export: bool = field(False, "export the best weights as a SavedModel at the end")
-    model_dir: str | None = field(None, "default: $AIP_MODEL_DIR, or JOB_DIR/model/<step>")
+    model_dir: str | None = field(
+        None, "folder of the exported versions; default: $AIP_MODEL_DIR, or JOB_DIR/model"
+    )
     require_gpu: bool = field(False, "fail where there is no GPU")
 
 
@@ -58,14 +61,20 @@ def main(_) -> None:
         "tensorboard_dir": os.environ.get("AIP_TENSORBOARD_LOG_DIR"),
         "model_dir": os.environ.get("AIP_MODEL_DIR"),
     }
+    more = {name: value for name, value in environment.items() if value and name not in given}
+    trial = os.environ.get("CLOUD_ML_TRIAL_ID")
+    if trial and "job_dir" in given:
+        # Vertex AI does the same to the directories above.
+        more["job_dir"] = tf.io.gfile.join(given["job_dir"], trial)
     options = program.from_flags(
         TaskOptions,
         model=dataclasses.replace(model, **program.given_flags(ModelConfig)),
         train=dataclasses.replace(training, **program.given_flags(TrainConfig)),
         workers=workers,
         worker=worker,
-        **{name: value for name, value in environment.items() if name not in given},
+        **more,
     )
+    listeners = {"evaluated": reporter(trial)} if trial and options.worker == 0 else {}
     set_up_process(options.train)
     strategy = choose_strategy(workers, options.train.jit_compile)
     program.log_devices(options.require_gpu)
@@ -78,21 +87,23 @@ def main(_) -> None:
 
     try:
         with records.naming_corruption(options.data):
-            result = train.train(options, strategy, stop_requested=lambda: bool(stop))
+            result = train.train(options, strategy, lambda: bool(stop), **listeners)
+        if not result.finished:
+            sys.exit(RESTART_ME)
+        if options.worker == 0:
+            best = f"best validation perplexity {result.perplexity:.3f}"
+            for name, caption in result.captions:
+                print(f"{name}: {caption}")
+            print(f"finished at step {result.step}, {best}")
+            if options.export:
+                print(f"exported {export_best(options, at_root='model_dir' in more)}")
+            print(f"next: tensorboard --logdir {options.tensorboard_dir}")
+        wait_for_all(strategy)
     except _LOST_WORKER as error:
         if workers == 1:
             raise
         logging.error("Lost another worker (%s): start all again.", error.message.split("\n")[0])
         sys.exit(RESTART_ME)
-    if not result.finished:
-        sys.exit(RESTART_ME)
-    if options.worker == 0:
-        for name, caption in result.captions:
-            print(f"{name}: {caption}")
-        print(f"finished at step {result.step}, best validation perplexity {result.perplexity:.3f}")
-        if options.export:
-            print(f"exported {export_best(options)}")
-        print(f"next: tensorboard --logdir {options.tensorboard_dir}")
 
 
 def set_up_process(config: TrainConfig) -> None:
@@ -114,16 +125,55 @@ def choose_strategy(workers: int, jit_compile: bool) -> tf.distribute.Strategy:
     return tf.distribute.MirroredStrategy()
 
 
-def export_best(options: TaskOptions) -> str:
-    """Exports the best weights, unless a run that was started again has done so; tells where."""
+def wait_for_all(strategy: tf.distribute.Strategy) -> None:
+    """Returns when all workers are here.
+
+    A chief that is lost while it exports needs the others again, so none of them ends before it.
+    """
+    total = strategy.run(
+        lambda: tf.distribute.get_replica_context().all_reduce(
+            tf.distribute.ReduceOp.SUM, tf.constant(1.0)
+        )
+    )
+    float(strategy.experimental_local_results(total)[0])
+
+
+def export_best(options: TaskOptions, at_root: bool = False) -> str:
+    """Exports the best weights as a new version, unless they are the newest; tells where.
+
+    `at_root`: a copy lies beside the versions, where Vertex AI's prebuilt containers look for it.
+    """
     run = Run.load(options.job_dir, checkpoint_dir=options.checkpoint_dir)
-    default = tf.io.gfile.join(options.job_dir, schema.MODEL_DIR, str(run.step))
-    directory = (options.model_dir or default).rstrip("/")
-    if not versions.is_whole(directory):
+    folder = options.model_dir or tf.io.gfile.join(options.job_dir, schema.MODEL_DIR)
+    directory = versions.newest(folder)
+    if not directory or Run.from_saved_model(directory).fingerprint != run.fingerprint:
         weights = None if run.network.encoder else options.encoder_weights
         encoder = attached_encoder(run, None, weights)
+        directory = saved_model.version_directory(folder, None)
         saved_model.export_run(run, Inference(run, encoder), directory)
+    if at_root and not versions.is_whole(folder):
+        files.copy(directory, folder, last=schema.SAVED_MODEL_FILE)
     return directory
+
+
+def reporter(trial: str) -> Callable[[int, dict[str, float]], None]:
+    """What tells Vertex AI's hyperparameter tuning of every evaluation."""
+    try:
+        import hypertune
+    except ImportError:
+        raise UserError(
+            f"This is trial {trial} of a tuning job, which cannot be told of its metrics: install "
+            "cloudml-hypertune."
+        ) from None
+    tuner = hypertune.HyperTune()
+
+    def report(step: int, measured: dict[str, float]) -> None:
+        for name in measured.keys() & {"perplexity", "cider"}:
+            tuner.report_hyperparameter_tuning_metric(
+                hyperparameter_metric_tag=name, metric_value=measured[name], global_step=step
+            )
+
+    return report
 
 
 def _workers(tf_config: dict) -> tuple[int, int]:

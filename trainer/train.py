@@ -114,8 +114,12 @@ def train(
     options: TrainOptions,
     strategy: tf.distribute.Strategy | None = None,
     stop_requested: Callable[[], bool] = lambda: False,
+    evaluated: Callable[[int, dict[str, float]], None] = lambda step, measured: None,
 ) -> Result:
-    """Trains until the planned step, the end of patience, or the request to stop."""
+    """Trains until the planned step, the end of patience, or the request to stop.
+
+    `evaluated` gets the step and the figures of every evaluation.
+    """
     config, strategy = options.train, strategy or tf.distribute.get_strategy()
 
     # 1. The data.
@@ -206,6 +210,7 @@ def train(
                 checkpoints.save_best(target)
             if board:
                 board.evaluation(target, measured, is_best)
+                evaluated(target, measured)
         stopping = trainer.anyone(stop_requested())
         if target - saved >= config.checkpoint_steps or target == steps or stopping:
             last_good, saved = checkpoints.save(target), target
