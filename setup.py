@@ -50,6 +50,7 @@ setup(
     extras_require={
         "gpu": ["tensorflow[and-cuda]~=2.20.0"],
         "dataflow": ["apache-beam[gcp]"],
+        "heic": ["pillow-heif"],
         "test": [
             "cryptography",
             "dask",
