@@ -97,7 +97,7 @@ def test_photographs_are_prepared_upright(prepare, tmp_path):
     [batch] = pipeline.image_batches(source, 20)
     upright, stored = np.split(batch["features"].numpy(), 2)
     difference = np.linalg.norm(upright - upright[0], axis=1).max()
-    assert difference < 0.1 * np.linalg.norm(stored[1:] - stored[0], axis=1).min()
+    assert difference < 0.2 * np.linalg.norm(stored[1:] - stored[0], axis=1).min()
 
 
 def test_python_prepares_by_one_options_object(photos, features, tmp_path):

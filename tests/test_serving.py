@@ -83,7 +83,7 @@ def test_a_photograph_is_the_same_in_all_eight_orientations(server):
     features = ask("encode_image", phone.PHOTOGRAPHS)["features"]
     stored = ask("encode_image", phone.STORED)["features"]
     difference = np.linalg.norm(features - features[0], axis=1)
-    assert difference.max() < 0.1 * np.linalg.norm(stored[1:] - stored[0], axis=1).min()
+    assert difference.max() < 0.2 * np.linalg.norm(stored[1:] - stored[0], axis=1).min()
     captions = ask("caption", phone.PHOTOGRAPHS)["captions"]
     assert captions[0, 0] and (captions == captions[0]).all()
     rest = rest_rows(server, "encode_image", phone.PHOTOGRAPHS)
