@@ -165,7 +165,14 @@ def test_what_has_no_size_is_not_decoded():
     png = bombs.png(20, 10)
     assert pixels(png) == 200 and images.decode(png).shape == (10, 20, 3)
     text = struct.pack(">I", 1) + b"teXta" + bytes(4)
-    for content in (png[:8] + text + png[8:], encoded(Image.new("RGB", (9, 9)), "WEBP"), b"", b"x"):
+    endless = png[:16] + b"\xff" * 8 + png[24:]
+    for content in (
+        endless,
+        png[:8] + text + png[8:],
+        encoded(Image.new("RGB", (9, 9)), "WEBP"),
+        b"",
+        b"x",
+    ):
         assert pixels(content) == 2**62
         with pytest.raises(tf.errors.InvalidArgumentError):
             images.decode(content)

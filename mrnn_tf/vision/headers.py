@@ -10,12 +10,11 @@ import tensorflow as tf
 
 _JPEG, _PNG, _GIF, _BMP = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM"
 
-# The most steps of each loop. A sub-block of a GIF holds up to 255 bytes, so its first frame may
-# have 16 MB.
+# The most steps of each loop. A GIF's sub-block has up to 255 bytes, so its first frame 16 MB.
 _SEGMENTS, _EXTENSIONS, _EXTENSION_BLOCKS, _FRAME_BLOCKS = 64, 32, 1 << 11, 1 << 16
 _TIFF_BYTES, _TIFF_ENTRIES = 1 << 16, 128
 _ORIENTATION, _SHORT = 0x0112, 3  # a tag of EXIF, and the type of its value
-_UNKNOWN = 1 << 31  # a side
+_UNKNOWN = 1 << 31  # as long as a side can be: no limit allows it
 
 
 def pixels(content: tf.Tensor) -> tf.Tensor:
@@ -37,7 +36,7 @@ def pixels(content: tf.Tensor) -> tf.Tensor:
         bmp = tf.minimum(bmp, (1 << 32) - bmp)  # where rows go from the top, the height is negative
         sides = tf.where(_begins(content, _BMP), bmp, _UNKNOWN)
         sides = tf.where(is_png, png, sides)
-    return tf.reduce_prod(sides)
+    return tf.reduce_prod(tf.minimum(sides, _UNKNOWN))
 
 
 def first_frame(content: tf.Tensor) -> tf.Tensor:
@@ -73,7 +72,6 @@ def _colour_table(gif: tf.Tensor, flags: tf.Tensor | int) -> tf.Tensor:
 
 def _after_blocks(gif: tf.Tensor, position: tf.Tensor, most: int) -> tf.Tensor:
     """The place after sub-blocks, each with its length before it, and the empty one at the end."""
-
     [position] = tf.while_loop(
         lambda position: _byte(gif, position) > 0,
         lambda position: [position + 1 + _byte(gif, position)],
@@ -129,8 +127,8 @@ def _exif(content: tf.Tensor) -> tf.Tensor:
         [first],
         maximum_iterations=_SEGMENTS,
     )
-    tiff = _text(content, position + header, tf.minimum(size(position) - header, _TIFF_BYTES))
-    return tf.where(is_exif(position), tiff, b"")
+    length = tf.clip_by_value(size(position) - header, 0, _TIFF_BYTES)
+    return tf.where(is_exif(position), _text(content, position + header, length), b"")
 
 
 def _begins(content: tf.Tensor, magic: bytes) -> tf.Tensor:
