@@ -15,7 +15,7 @@ _NETWORKS = {
     **APPLICATIONS,
 }
 NAMES = tuple(_NETWORKS)
-WINDOWS_AT_ONCE = 32  # 32 windows of VGG need 0.4 GB
+WINDOWS_AT_ONCE = 32  # VGG16 needs 14 MB for each
 
 
 class Encoder(tf.Module):
