@@ -76,6 +76,7 @@ def expected(inference: Inference, name: str, inputs: Tensors, _: Tensors | None
         schema.NEXT_WORD: _next_word,
         schema.SENTENCE_LOG_PROB: _sentence_log_prob,
         schema.ENCODE_IMAGE: _encode_image,
+        schema.CAPTION_EXAMPLES: _caption_examples,
     }[name]
     names = list(inputs)
     rows = [
@@ -102,6 +103,15 @@ def _beam_decode(inference: Inference, features: np.ndarray, prefix: str) -> Ten
 
 def _caption(inference: Inference, content: bytes) -> Tensors:
     found = _beam_decode(inference, _encode_image(inference, content)[schema.FEATURES], "")
+    return {name: found[name] for name in (schema.CAPTIONS, schema.LOG_PROBS)}
+
+
+def _caption_examples(inference: Inference, example: bytes) -> Tensors:
+    record = tf.train.Example.FromString(example).features.feature
+    features = np.array(record[schema.IMAGE_FEATURES].float_list.value, np.float32)
+    if not features.size:
+        return _caption(inference, record[schema.IMAGE_ENCODED].bytes_list.value[0])
+    found = _beam_decode(inference, features, "")
     return {name: found[name] for name in (schema.CAPTIONS, schema.LOG_PROBS)}
 
 
@@ -132,7 +142,7 @@ def _sentence_log_prob(inference: Inference, features: np.ndarray, sentence: str
 
 
 def _encode_image(inference: Inference, content: bytes) -> Tensors:
-    windows = inference.encoder.prepare(images.decode(content))
+    windows = inference.encoder.prepare(images.decode(content, inference.max_pixels))
     features = inference.encoder.encode(windows[tf.newaxis])
     encoded = {schema.FEATURES: features[0].numpy()}
     if "multimodal" in inference.network.model.wiring.image_to:

@@ -5,9 +5,10 @@ Example:
     python -m export.task --job_dir runs/first --output models/mrnn
 
 Writes the next version, models/mrnn/1 at first, with the signatures caption, beam_decode,
-next_word, sentence_log_prob and encode_image. A run on precomputed features has no image encoder
-and exports without caption and encode_image, unless --encoder names the one that made them. The
-version appears whole or not at all, after a fresh process has run it and found what the run says.
+next_word, sentence_log_prob, encode_image and caption_examples. A run on precomputed features has
+no image encoder and exports without caption and encode_image, unless --encoder names the one that
+made them. The version appears whole or not at all, after a fresh process has run it and found what
+the run says.
 """
 
 import dataclasses
@@ -18,7 +19,7 @@ from mrnn_tf import program
 from mrnn_tf.config import REQUIRED, BeamSearch, Config, field
 from mrnn_tf.inference import TOP_K, Inference, attached_encoder
 from mrnn_tf.run import Run
-from mrnn_tf.vision import encoders
+from mrnn_tf.vision import encoders, images
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -40,6 +41,9 @@ class ExportOptions(Config):
     length_power: float = field(
         BeamSearch.length_power, "sentences are ranked by log P / words^length_power", at_least=0.0
     )
+    max_pixels: int = field(
+        images.MAX_PIXELS, "a larger image is not decoded: it has no captions", at_least=1
+    )
 
 
 def export(options: ExportOptions) -> str:
@@ -47,8 +51,9 @@ def export(options: ExportOptions) -> str:
     run = Run.load(options.job_dir, options.checkpoint, options.checkpoint_dir)
     encoder = attached_encoder(run, options.encoder, options.encoder_weights)
     search = BeamSearch(options.beam, options.max_words, options.length_power)
+    inference = Inference(run, encoder, search, options.top_k, options.max_pixels)
     directory = version_directory(options.output, options.version)
-    export_run(run, Inference(run, encoder, search, options.top_k), directory)
+    export_run(run, inference, directory)
     print(f"exported {directory}")
     base = os.path.dirname(options.output.rstrip("/")) or "."
     print(f"next: python -m serving.local --model_base_path {base}")

@@ -10,6 +10,7 @@ from PIL import Image
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from mrnn_tf import schema
+from mrnn_tf.data import records
 from mrnn_tf.run import Network
 
 BATCH_SIZES = (1, 4, 16)
@@ -38,11 +39,19 @@ def calls(servable: Exportable, rows: int, names: Iterable[str]) -> list[Call]:
     mean = servable.network.mean_features.numpy()
     features = np.random.default_rng(0).random((rows, len(mean)), np.float32) * (mean + 1e-3)
     texts = np.array([_SENTENCES[row % len(_SENTENCES)] for row in range(rows)], object)
+    pictures = [_picture(row) for row in range(rows)]
+    examples = [
+        records.serialize(str(row), encoded=pictures[row])
+        if servable.default == schema.CAPTION and row % 2
+        else records.serialize(str(row), features=features[row])
+        for row in range(rows)
+    ]
     known = {
         schema.FEATURES: features,
         schema.PREFIX: np.array([" ".join(text.split()[:2]) for text in texts], object),
         schema.SENTENCES: texts,
-        schema.IMAGE_BYTES: np.array([_picture(row) for row in range(rows)], object),
+        schema.IMAGE_BYTES: np.array(pictures, object),
+        schema.EXAMPLES: np.array(examples, object),
     }
     inputs = {
         schema.BEAM_DECODE: (schema.FEATURES, schema.PREFIX),
@@ -50,6 +59,7 @@ def calls(servable: Exportable, rows: int, names: Iterable[str]) -> list[Call]:
         schema.SENTENCE_LOG_PROB: (schema.FEATURES, schema.SENTENCES),
         schema.CAPTION: (schema.IMAGE_BYTES,),
         schema.ENCODE_IMAGE: (schema.IMAGE_BYTES,),
+        schema.CAPTION_EXAMPLES: (schema.EXAMPLES,),
         schema.SEARCH_IMAGES: (schema.SENTENCES,),
         schema.SEARCH_SENTENCES: (schema.FEATURES,),
         schema.SIMILAR_IMAGES: (schema.FEATURES,),

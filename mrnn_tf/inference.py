@@ -6,17 +6,23 @@ sentence with its end token. An undecodable image has zero features, and zero or
 have no sentences: "" with `schema.MISSING_LOG_PROB`. One bad row never changes another.
 """
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import tensorflow as tf
 from absl import logging
 
 from mrnn_tf import decode, schema
 from mrnn_tf.config import BeamSearch
+from mrnn_tf.data import records
 from mrnn_tf.errors import UserError
 from mrnn_tf.run import Run
 from mrnn_tf.vision import encoders, images
 from mrnn_tf.vision.encoders import Encoder
 
 TOP_K = 10
+_THREADS = 4  # that decode images; more would hold more of them in memory
 _MISSING = schema.MISSING_LOG_PROB
 _DEFAULT_SEARCH = BeamSearch()
 
@@ -31,6 +37,7 @@ class Inference:
         encoder: Encoder, whose features the run was trained on; `None` takes features only.
         search: BeamSearch.
         top_k: int. Words that `next_word` returns.
+        max_pixels: int. A larger image is not decoded.
     """
 
     name = schema.MODEL
@@ -41,9 +48,10 @@ class Inference:
         encoder: Encoder | None = None,
         search: BeamSearch = _DEFAULT_SEARCH,
         top_k: int = TOP_K,
+        max_pixels: int = images.MAX_PIXELS,
     ):
         self.network, self.vocabulary, self.encoder = run.network, run.vocabulary, encoder
-        self.search, self.top_k = search, top_k
+        self.search, self.top_k, self.max_pixels = search, top_k, max_pixels
 
     @property
     def default(self) -> str:
@@ -82,11 +90,7 @@ class Inference:
 
     def caption(self, image_bytes: tf.Tensor) -> Tensors:
         """The best sentences of encoded images."""
-        decoded = self.best_sentences(self._encode(image_bytes))
-        return {
-            schema.CAPTIONS: self.vocabulary.sentences(decoded.ids),
-            schema.LOG_PROBS: decoded.log_probs,
-        }
+        return self._captions(self._encode(image_bytes))
 
     def next_word(self, features: tf.Tensor, prefix: tf.Tensor) -> Tensors:
         """The most probable words after some words; the end token is one of them."""
@@ -128,38 +132,55 @@ class Inference:
             encoded[schema.REFINED] = self.network.model.refined(features)
         return encoded
 
+    def caption_examples(self, examples: tf.Tensor) -> Tensors:
+        """The best sentences of records: by their features, or else by their encoded images."""
+        size = self.network.model.feature_size
+        rows, parsed = _successes(functools.partial(records.parse_image, size=size), examples)
+        features, encoded = parsed
+        if self.encoder is not None:
+            is_given = tf.reduce_any(features != 0.0, axis=1)
+            made = self._encode(tf.where(is_given, b"", encoded))
+            features = tf.where(is_given[:, tf.newaxis], features, made)
+        shape = [tf.shape(examples)[0], size]
+        return self._captions(tf.scatter_nd(rows[:, tf.newaxis], features, shape))
+
+    def _captions(self, features: tf.Tensor) -> Tensors:
+        decoded = self.best_sentences(features)
+        return {
+            schema.CAPTIONS: self.vocabulary.sentences(decoded.ids),
+            schema.LOG_PROBS: decoded.log_probs,
+        }
+
     def _encode(self, image_bytes: tf.Tensor) -> tf.Tensor:
-        encoder = self.encoder
-        shape = [encoder.crops, encoder.input_size, encoder.input_size, 3]
-        undecodable = tf.data.Dataset.from_tensors((tf.zeros(shape), False))
+        """Features [B, D], zeros where an image cannot be decoded, by chunks of some windows."""
+        encoder, count = self.encoder, tf.shape(image_bytes)[0]
 
         def prepare(content):
-            return encoder.prepare(images.decode(content)), True
+            return encoder.prepare(images.decode(content, self.max_pixels))
 
-        def prepare_or_not(content):
-            # What fails inside a dataset can be left out, unlike what fails in the graph itself.
-            decodable = tf.data.Dataset.from_tensors(content).map(prepare).ignore_errors()
-            return decodable.concatenate(undecodable).take(1).get_single_element()
-
-        windows, is_decoded = tf.map_fn(
-            prepare_or_not,
-            image_bytes,
-            fn_output_signature=(tf.TensorSpec(shape), tf.TensorSpec([], tf.bool)),
-        )
-        return tf.where(is_decoded[:, tf.newaxis], encoder.encode(windows), 0.0)
+        features = tf.zeros([count, encoder.feature_size])
+        chunk = max(1, encoders.WINDOWS_AT_ONCE // encoder.crops)
+        for first in tf.range(0, count, chunk):
+            tf.autograph.experimental.set_loop_options(parallel_iterations=1)
+            rows, windows = _successes(prepare, image_bytes[first : first + chunk])
+            if tf.size(rows) > 0:
+                made = encoder.encode(windows)
+                features = tf.tensor_scatter_nd_update(features, first + rows[:, tf.newaxis], made)
+        return features
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """The functions that a SavedModel offers, by name."""
         model = self.network.model
         features = tf.TensorSpec([None, model.feature_size], tf.float32, schema.FEATURES)
-        prefix, sentences, image_bytes = (
+        prefix, sentences, image_bytes, examples = (
             tf.TensorSpec([None], tf.string, name)
-            for name in (schema.PREFIX, schema.SENTENCES, schema.IMAGE_BYTES)
+            for name in (schema.PREFIX, schema.SENTENCES, schema.IMAGE_BYTES, schema.EXAMPLES)
         )
         methods = {
             schema.BEAM_DECODE: (self.beam_decode, features, prefix),
             schema.NEXT_WORD: (self.next_word, features, prefix),
             schema.SENTENCE_LOG_PROB: (self.sentence_log_prob, features, sentences),
+            schema.CAPTION_EXAMPLES: (self.caption_examples, examples),
         }
         if self.encoder is not None:
             methods[schema.CAPTION] = self.caption, image_bytes
@@ -181,6 +202,19 @@ class Inference:
         root.weights = [variable.value for model in models for variable in model.variables]
         root.mean_features, root.vocabulary = self.network.mean_features, self.vocabulary
         return root
+
+
+def _successes(function: Callable[[tf.Tensor], Any], values: tf.Tensor) -> tuple[tf.Tensor, Any]:
+    """Numbers of the rows [B] on which a function does not fail, int32 [S], and its results."""
+    # What fails inside a dataset can be left out, unlike what fails in the graph itself.
+    count = tf.size(values)
+    dataset = tf.data.Dataset.from_tensor_slices((tf.range(count), values))
+    dataset = dataset.map(lambda row, value: (row, function(value)), _THREADS, deterministic=False)
+    batches = dataset.ignore_errors().batch(tf.cast(tf.maximum(count, 1), tf.int64))
+    none = tf.nest.map_structure(
+        lambda spec: tf.zeros([0, *spec.shape], spec.dtype), dataset.element_spec
+    )
+    return batches.concatenate(tf.data.Dataset.from_tensors(none)).take(1).get_single_element()
 
 
 def zeros_to_nan(features: tf.Tensor) -> tf.Tensor:

@@ -1,30 +1,43 @@
-"""An image from wherever it is: the bytes of an upright photograph, or a vector of features.
+"""An image from wherever it is: bytes that the model decodes, or a vector of features.
 
 The module needs no TensorFlow, so that a client may use it.
 """
 
+import contextlib
 import io
 import os
 from pathlib import Path
 
 import numpy as np
 import PIL.Image
-from PIL import ExifTags, ImageOps
+from PIL import ImageOps
 
 from mrnn_tf.errors import UserError
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP")  # those that the model decodes
+_READABLE = [*FORMATS, "WEBP"]
+with contextlib.suppress(ImportError):  # the extra `heic`
+    import pillow_heif
+
+    pillow_heif.register_heif_opener()
+    _READABLE.append("HEIF")
+_UNDERSTOOD = "JPEG, PNG, GIF, BMP, WebP and, with the package pillow-heif, HEIC are understood"
 _JPEG_QUALITY = 95
+_SMALLEST_SIDE = 16
 
 Photo = str | os.PathLike | bytes | PIL.Image.Image | np.ndarray
 
 
-def load(photo: Photo) -> bytes | np.ndarray:
+def load(photo: Photo, max_bytes: int | None = None) -> bytes | np.ndarray:
     """The bytes of an image that the model decodes, or features float32 [D].
+
+    The bytes of JPEG, PNG, GIF and BMP are not changed, since the model itself turns a photograph
+    upright; WebP and HEIC become JPEG.
 
     Args:
         photo: the path of an image or of a `.npy` file of features, the bytes of an image, a PIL
             image, pixels [height, width, 3] or [height, width] of type uint8, or features [D].
+        max_bytes: the most bytes of an image; a larger one becomes a smaller JPEG.
 
     Raises:
         OSError: where there is no such file, or it may not be read.
@@ -33,15 +46,15 @@ def load(photo: Photo) -> bytes | np.ndarray:
     match photo:
         case str() | os.PathLike():
             path = Path(photo)
-            return (
-                _features_file(path) if path.suffix == ".npy" else _upright(path.read_bytes(), path)
-            )
+            if path.suffix == ".npy":
+                return _features_file(path)
+            return _decodable(path.read_bytes(), path, max_bytes)
         case bytes():
-            return _upright(photo, "the image")
+            return _decodable(photo, "the image", max_bytes)
         case PIL.Image.Image():
-            return _png(ImageOps.exif_transpose(photo))
+            return _decodable(_png(ImageOps.exif_transpose(photo)), "the image", max_bytes)
         case np.ndarray() if photo.dtype == np.uint8 and photo.ndim in (2, 3):
-            return _png(PIL.Image.fromarray(photo))
+            return _decodable(_png(PIL.Image.fromarray(photo)), "the image", max_bytes)
         case np.ndarray() if photo.ndim == 1 and photo.dtype.kind in "fiu":
             return _finite(photo, "the features")
     form = f"{photo.dtype} {list(photo.shape)}" if isinstance(photo, np.ndarray) else type(photo)
@@ -68,22 +81,33 @@ def _finite(features: np.ndarray, source: object) -> np.ndarray:
     return features.astype(np.float32)
 
 
-def _upright(content: bytes, source: object) -> bytes:
-    """The bytes, rotated as the EXIF orientation says."""
+def _decodable(content: bytes, source: object, max_bytes: int | None) -> bytes:
+    """The bytes, or a JPEG where the model does not know the format or they are too many."""
     try:
-        with PIL.Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        with PIL.Image.open(io.BytesIO(content), formats=_READABLE) as image:
             image.load()
-            if image.getexif().get(ExifTags.Base.Orientation, 1) == 1:
+            is_small = max_bytes is None or len(content) <= max_bytes
+            if image.format in FORMATS and is_small:
                 return content
-            rotated = io.BytesIO()
-            ImageOps.exif_transpose(image).save(
-                rotated, "PNG" if image.format == "PNG" else "JPEG", quality=_JPEG_QUALITY
-            )
-            return rotated.getvalue()
+            upright = ImageOps.exif_transpose(image).convert("RGB")
     except (OSError, SyntaxError, PIL.Image.DecompressionBombError) as error:
         is_image = not isinstance(error, PIL.UnidentifiedImageError)
         what = "a damaged image" if is_image else "no image"
-        raise UserError(f"{source}: {what}; JPEG, PNG, GIF and BMP are understood.") from None
+        raise UserError(f"{source}: {what}; {_UNDERSTOOD}.") from None
+    jpeg = _jpeg(upright)
+    while max_bytes is not None and len(jpeg) > max_bytes:
+        scale = min(0.9, (max_bytes / len(jpeg)) ** 0.5)
+        upright = upright.resize([max(1, round(side * scale)) for side in upright.size])
+        if max(upright.size) < _SMALLEST_SIDE:
+            raise UserError(f"{source}: no image of {max_bytes} bytes can be made of it.")
+        jpeg = _jpeg(upright)
+    return jpeg
+
+
+def _jpeg(image: PIL.Image.Image) -> bytes:
+    content = io.BytesIO()
+    image.save(content, "JPEG", quality=_JPEG_QUALITY)
+    return content.getvalue()
 
 
 def _png(image: PIL.Image.Image) -> bytes:

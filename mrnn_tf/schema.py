@@ -49,6 +49,7 @@ SENTENCE_LOG_PROB, ENCODE_IMAGE = "sentence_log_prob", "encode_image"
 SEARCH_IMAGES, SEARCH_SENTENCES = "search_images", "search_sentences"
 SIMILAR_IMAGES, CAPTION_RERANKED = "similar_images", "caption_reranked"
 SERVING_DEFAULT = "serving_default"
+CAPTION_EXAMPLES, EXAMPLES = "caption_examples", "examples"  # string [B], each an Example as above
 IMAGE_BYTES, PREFIX, SENTENCES = "image_bytes", "prefix", "sentences"
 CAPTIONS, LOG_PROBS, WORDS = "captions", "log_probs", "words"
 WORD_LOG_PROBS, WORD_EVIDENCE = "word_log_probs", "word_evidence"

@@ -22,6 +22,9 @@ _INDEX_VERSION = flags.DEFINE_string("index_version", None, "Version of mrnn_ind
 _TIMEOUT = flags.DEFINE_float("timeout", 30.0, "Seconds for one call with its retries.", 0.001)
 _RETRIES = flags.DEFINE_integer("retries", 3, "Repetitions while it is unavailable; at most 4.", 0)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 16, "Inputs per call.", 1)
+_MAX_PHOTO_BYTES = flags.DEFINE_integer(
+    "max_photo_bytes", 0, "Photos of more bytes are sent smaller; 0 sends every photo as it is.", 0
+)
 _JSON = flags.DEFINE_bool("json", False, "Print one JSON object per input, each on its line.")
 _TLS = flags.DEFINE_bool("tls", False, "Encrypt, and verify the server.")
 _CA_FILE = flags.DEFINE_string("ca_file", None, "Certificates to trust (PEM); default: gRPC's own.")
@@ -164,7 +167,7 @@ def _answer(client: Client, command: Command, inputs: list[dict[str, str]]) -> N
 
 def _load(file: str | None) -> bytes | np.ndarray | Failure:
     try:
-        return b"" if file is None else photos.load(file)
+        return b"" if file is None else photos.load(file, _MAX_PHOTO_BYTES.value or None)
     except UserError as error:
         return str(error)
     except OSError as error:

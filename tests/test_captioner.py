@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 
 import numpy as np
+import phone
 import pytest
 import tensorflow as tf
 import tiny
@@ -56,6 +57,17 @@ def test_an_image_of_any_kind_has_the_captions_that_the_signature_gives(captione
         )
     assert "red" in captions[0].text.split()
     assert repr(captions[0]).startswith(f"Caption(text='{expected[0]}', log_prob=-")
+
+
+def test_a_photograph_is_upright_however_it_is_given(captioner, tmp_path):
+    first = captioner.caption(phone.PHOTOGRAPHS[0])
+    features = captioner.encode(phone.PHOTOGRAPHS[0])
+    (tmp_path / "phone.jpg").write_bytes(phone.PHOTOGRAPHS[5])
+    image = Image.open(io.BytesIO(phone.PHOTOGRAPHS[5]))
+    for kind in (*phone.PHOTOGRAPHS[1:], tmp_path / "phone.jpg", image):
+        assert [caption.text for caption in captioner.caption(kind)] == [c.text for c in first]
+        difference = np.linalg.norm(captioner.encode(kind) - features)
+        assert difference < 0.15 * np.linalg.norm(features)  # Pillow's decoder is another one
 
 
 def test_words_and_evidence_of_a_caption(captioner, photo):

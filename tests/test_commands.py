@@ -6,6 +6,7 @@ import ipaddress
 import json
 import os
 import pty
+import re
 import subprocess
 import sys
 import termios
@@ -75,11 +76,15 @@ def test_large_photos_go_in_several_requests(ask, server, tmp_path):
     assert server.asked == [("caption", 2), ("caption", 1)]
 
 
-def test_photos_are_turned_upright(ask, tmp_path):
+def test_photos_go_as_they_are_unless_they_are_too_large(ask, tmp_path):
     exif = Image.Exif()
     exif[ORIENTATION] = 6
-    Image.new("RGB", (30, 20)).save(tmp_path / "phone.jpg", exif=exif)
-    assert ask("caption", "phone.jpg").out == "phone.jpg\n   -1.500  a 20 by 30 photo\n"
+    noise = np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "phone.jpg", exif=exif)
+    assert ask("caption", "phone.jpg").out == "phone.jpg\n   -1.500  a 300 by 200 photo\n"
+    smaller = ask("caption", "phone.jpg", "--max_photo_bytes=9000").out
+    width, height = map(int, re.search(r"a (\d+) by (\d+) photo", smaller).groups())
+    assert width < 200 and height == pytest.approx(1.5 * width, abs=2)  # upright, and smaller
 
 
 def test_a_bad_file_does_not_stop_the_others(ask, photos, tmp_path):

@@ -48,6 +48,34 @@ def test_ten_crops_are_averaged():
     np.testing.assert_allclose(encoder.encode(prepared), expected, rtol=1e-5)
 
 
+class CountWindows(keras.layers.Layer):
+    """Answers every window with the number of windows that came with it, times a weight."""
+
+    def build(self, _):
+        self.weight = self.add_weight(initializer="ones")
+
+    def call(self, windows):
+        count = tf.cast(tf.shape(windows)[0], tf.float32)
+        return self.weight * count * tf.ones([tf.shape(windows)[0], 1])
+
+    def compute_output_shape(self, shape):
+        return (shape[0], 1)
+
+
+def test_crops_are_encoded_by_chunks():
+    inputs = keras.Input((7, 7, 3))
+    model = keras.Model(inputs, CountWindows()(inputs))
+    network = encoders.Backbone(lambda _: model, lambda pixels: pixels, 7, "unit")
+    encoder = encoders.Encoder("count", network, model, crops=10)
+    with tf.GradientTape() as tape:
+        features = encoder.encode(tf.zeros([7, 10, 7, 7, 3]))
+        total = tf.reduce_sum(features)
+    # 70 windows in chunks of 32, 32 and 6.
+    np.testing.assert_allclose(features[:, 0], [32, 32, 32, 32, 32, 32, (4 * 32 + 6 * 6) / 10])
+    [gradient] = tape.gradient(total, [variable.value for variable in model.trainable_variables])
+    np.testing.assert_allclose(gradient, total, rtol=1e-5)
+
+
 def test_features_are_equal_eagerly_and_in_a_pipeline(lite0, photographs, eager_features):
     dataset = tf.data.Dataset.from_tensor_slices(photographs)
     dataset = dataset.map(lambda content: lite0.prepare(images.decode(content))).batch(2)

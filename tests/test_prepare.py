@@ -7,6 +7,7 @@ import time
 import warnings
 
 import numpy as np
+import phone
 import programs
 import pytest
 from PIL import Image
@@ -82,6 +83,21 @@ def test_images_become_features_and_bad_ones_are_reported(prepare, photos, tmp_p
     strict = prepare(*arguments[:5], tmp_path / "strict", "--strict")
     assert strict.code == 1 and "--strict: 1 x image cannot be decoded" in strict.err
     assert not (tmp_path / "strict" / "dataset.json").exists()
+
+
+def test_photographs_are_prepared_upright(prepare, tmp_path):
+    lines = []
+    for number, content in enumerate(phone.PHOTOGRAPHS + phone.STORED):
+        (tmp_path / f"{number}.jpg").write_bytes(content)
+        lines.append({"image": f"{number}.jpg", "captions": ["A cup of coffee"], "split": "val"})
+    (tmp_path / "captions.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = prepare("--dataset", "jsonl", "--source", tmp_path, "--output", tmp_path / "data")
+    assert done.code == 0, done.err
+    source = pipeline.Source(str(tmp_path / "data"), "val", None, "features")
+    [batch] = pipeline.image_batches(source, 20)
+    upright, stored = np.split(batch["features"].numpy(), 2)
+    difference = np.linalg.norm(upright - upright[0], axis=1).max()
+    assert difference < 0.2 * np.linalg.norm(stored[1:] - stored[0], axis=1).min()
 
 
 def test_python_prepares_by_one_options_object(photos, features, tmp_path):

@@ -2,10 +2,13 @@
 
 import base64
 import json
+import re
 from pathlib import Path
 
+import bombs
 import grpc
 import numpy as np
+import phone
 import programs
 import pytest
 import served
@@ -21,7 +24,8 @@ from mrnn_tf.retrieval.sentences import pad, read
 from mrnn_tf.run import Run
 
 SIGNATURES = (
-    "caption", "beam_decode", "next_word", "sentence_log_prob", "encode_image", "serving_default",
+    "caption", "beam_decode", "next_word", "sentence_log_prob", "encode_image", "caption_examples",
+    "serving_default",
 )  # fmt: skip
 
 
@@ -64,6 +68,61 @@ def test_a_photograph_by_rest_in_rows(server):
     answer = server.http.post("/v1/models/mrnn:predict", json={"instances": rows}).json()
     for colour, row in zip(tiny.COLOURS, answer["predictions"], strict=True):
         assert colour in row["captions"][0]
+
+
+def rest_rows(server, signature, contents):
+    rows = [{"b64": base64.b64encode(content).decode()} for content in contents]
+    body = {"signature_name": signature, "instances": rows}
+    return server.http.post("/v1/models/mrnn:predict", json=body).json()["predictions"]
+
+
+def test_a_photograph_is_the_same_in_all_eight_orientations(server):
+    def ask(signature, contents):
+        return server.predict(signature, {"image_bytes": np.array(contents, object)}, name="mrnn")
+
+    features = ask("encode_image", phone.PHOTOGRAPHS)["features"]
+    stored = ask("encode_image", phone.STORED)["features"]
+    difference = np.linalg.norm(features - features[0], axis=1)
+    assert difference.max() < 0.2 * np.linalg.norm(stored[1:] - stored[0], axis=1).min()
+    captions = ask("caption", phone.PHOTOGRAPHS)["captions"]
+    assert captions[0, 0] and (captions == captions[0]).all()
+    rest = rest_rows(server, "encode_image", phone.PHOTOGRAPHS)
+    np.testing.assert_allclose([row["features"] for row in rest], features, rtol=1e-3, atol=1e-3)
+    for row in rest_rows(server, "caption", phone.PHOTOGRAPHS):
+        assert row["captions"] == np.char.decode(captions[0].astype("S")).tolist()
+
+
+def peak_growth(server, ask):
+    """By how many MB the memory of the server grows at most while something is asked."""
+    folder = Path("/proc", str(server.program.process.pid))
+
+    def memory(name):
+        return int(re.search(rf"{name}:\s*(\d+) kB", (folder / "status").read_text())[1]) / 1024
+
+    (folder / "clear_refs").write_text("5")  # the peak begins anew
+    before = memory("VmRSS")
+    result = ask()
+    return memory("VmHWM") - before, result
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory as Linux tells it")
+def test_large_images_and_empty_rows_cost_no_memory(server):
+    def caption(contents):
+        inputs = {"image_bytes": np.array(contents, object)}
+        return lambda: server.predict("caption", inputs, name="mrnn")["captions"]
+
+    pictures = [tiny.picture(colour) for colour in range(3)]
+    caption(pictures)()
+    gif = bombs.gif(2500, 600)
+    batch = [pictures[0], bombs.png(30_000, 30_000), pictures[1], gif, pictures[2]]
+    growth, captions = peak_growth(server, caption(batch))
+    assert growth < 200
+    assert captions[1].tolist() == [b""] * 3
+    for row, colour in ((0, b"red"), (2, b"green"), (3, b"red"), (4, b"blue")):
+        assert colour in captions[row, 0]
+    growth, captions = peak_growth(server, caption([pictures[2], *[b""] * 3000]))
+    assert growth < 200
+    assert b"blue" in captions[0, 0] and not captions[1:].any()
 
 
 def test_the_client_asks_it(server, tmp_path):

@@ -10,6 +10,7 @@ import tiny
 from PIL import Image
 
 from mrnn_tf import schema
+from mrnn_tf.data import records
 
 MISSING = schema.MISSING_LOG_PROB
 N, K, T = 3, 10, 11
@@ -70,6 +71,7 @@ def test_names_types_and_shapes_are_those_of_the_contract(photo, plain):
             "beam_decode": (of(size, "prefix"), decoded),
             "next_word": (of(size, "prefix"), next_word),
             "sentence_log_prob": (of(size, "sentences"), sentence),
+            "caption_examples": ({"examples": (strings, [unknown])}, captions),
         }
 
     def found(loaded):
@@ -122,6 +124,63 @@ def test_bad_rows_leave_the_others_alone(photo):
     again = call(photo, "beam_decode", features=encoding["features"], prefix=["", ""])
     assert again["captions"][1].tolist() == alone["captions"][0].tolist()
     assert again["captions"][0].tolist() == [b""] * N
+
+
+def example(**features):
+    kinds = {bytes: ("bytes_list", tf.train.BytesList), float: ("float_list", tf.train.FloatList),
+             int: ("int64_list", tf.train.Int64List)}  # fmt: skip
+    feature = {}
+    for name, values in features.items():
+        field, kind = kinds[type(values[0])]
+        feature[f"image/{name}"] = tf.train.Feature(**{field: kind(value=values)})
+    return tf.train.Example(features=tf.train.Features(feature=feature)).SerializeToString()
+
+
+def test_examples_are_captioned_by_features_or_else_by_image(photo, plain):
+    made = call(photo, "encode_image", image_bytes=[tiny.picture(0)])["features"][0].tolist()
+    asked = call(photo, "caption", image_bytes=[tiny.picture(0), tiny.picture(2)])
+    record = records.serialize("id", ["a caption"], None, tiny.picture(2))
+    rows = [example(features=made), record, example(features=made, encoded=[tiny.picture(2)])]
+    found = call(photo, "caption_examples", examples=rows)
+    for row, expected in enumerate((0, 1, 0)):
+        assert found["captions"][row].tolist() == asked["captions"][expected].tolist()
+        np.testing.assert_allclose(found["log_probs"][row], asked["log_probs"][expected], atol=1e-3)
+
+    vectors = features((0, 1), (2, 3))
+    rows = [records.serialize(str(i), features=vector) for i, vector in enumerate(vectors)]
+    found = call(plain, "caption_examples", examples=[*rows, record])
+    expected = call(plain, "beam_decode", features=vectors, prefix=["", ""])
+    assert found["captions"][:2].tolist() == expected["captions"].tolist()
+    np.testing.assert_allclose(found["log_probs"][:2], expected["log_probs"], atol=1e-4)
+    assert found["captions"][2].tolist() == [b""] * N  # it has no encoder
+
+
+def test_bad_examples_leave_the_others_alone(photo, plain):
+    good = records.serialize("id", encoded=tiny.picture(1))
+    bad = [
+        b"", b"no example", good[:-9], example(encoded=[b"no image"]), example(features=[1.0, 2.0]),
+        example(features=[1.0], encoded=[tiny.picture(1)]), example(features=[1] * 1280),
+        example(encoded=[tiny.picture(1)] * 2), example(features=[float("nan")] * 1280),
+        example(features=[0.0] * 1280), example(other=[1]),
+    ]  # fmt: skip
+    found = call(photo, "caption_examples", examples=[*bad, good])
+    assert b"green" in found["captions"][-1, 0] and found["log_probs"][-1, 0] > -50
+    assert found["captions"][:-1].tolist() == [[b""] * N] * len(bad)
+    assert (found["log_probs"][:-1] == np.float32(MISSING)).all()
+    good = records.serialize("id", features=features((0, 1))[0])
+    found = call(plain, "caption_examples", examples=[*bad, good])
+    assert found["captions"][-1, 0] and not found["captions"][:-1].any()
+    nothing = call(photo, "caption_examples", examples=np.zeros(0, "S"))
+    assert nothing["captions"].shape == nothing["log_probs"].shape == (0, N)
+
+
+def test_more_images_than_a_chunk(photo):
+    contents = [tiny.picture(row % 3) if row % 4 else b"" for row in range(70)]
+    found = call(photo, "caption", image_bytes=contents)["captions"]
+    for row, captions in enumerate(found):
+        assert tiny.COLOURS[row % 3].encode() in captions[0] if row % 4 else not captions.any()
+    assert call(photo, "encode_image", image_bytes=np.zeros(0, "S"))["features"].shape == (0, 1280)
+    assert not call(photo, "encode_image", image_bytes=[b""] * 40)["features"].any()
 
 
 def test_features_that_are_no_numbers_have_no_sentences_and_no_words(plain):
@@ -197,5 +256,6 @@ def test_assets_tell_what_the_model_is(models):
     assets = models / "mrnn" / "1" / "assets"
     facts = json.loads((assets / "config.json").read_text())
     assert facts["encoder"]["identity"].startswith("efficientnet_lite0:")
-    assert facts["settings"] == {"beam": N, "top_k": K, "max_words": T - 1, "length_power": 0.7}
+    assert facts["settings"] == {"beam": N, "top_k": K, "max_words": T - 1, "length_power": 0.7,
+                                 "max_pixels": 50 << 20}  # fmt: skip
     assert (assets / "vocabulary.txt").read_text().splitlines()[:4] == list(schema.RESERVED_WORDS)

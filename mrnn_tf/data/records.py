@@ -94,7 +94,7 @@ def serialize(
 
 
 def parse(serialized: tf.Tensor, info: DatasetInfo, stores: Sequence[str]) -> dict[str, tf.Tensor]:
-    """The only record parser: string [B] -> `ids`, ragged `captions` and each of the `stores`."""
+    """A dataset's records, string [B] -> `ids`, ragged `captions` and each of the `stores`."""
     features = tf.io.FixedLenFeature([info.feature_size], tf.float32)
     forms = {
         schema.IDS: (schema.IMAGE_ID, tf.io.FixedLenFeature([], tf.string)),
@@ -105,6 +105,20 @@ def parse(serialized: tf.Tensor, info: DatasetInfo, stores: Sequence[str]) -> di
     wanted = {name: forms[name] for name in (schema.IDS, schema.CAPTIONS, *stores)}
     parsed = tf.io.parse_example(serialized, dict(wanted.values()))
     return {name: parsed[key] for name, (key, _) in wanted.items()}
+
+
+def parse_image(serialized: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor]:
+    """Features [size], or zeros, and the encoded image, or "", of one record, as others send them.
+
+    Raises:
+        tf.errors.InvalidArgumentError: where it is no record, or has features of another size.
+    """
+    forms = {
+        schema.IMAGE_FEATURES: tf.io.FixedLenFeature([size], tf.float32, [0.0] * size),
+        schema.IMAGE_ENCODED: tf.io.FixedLenFeature([], tf.string, b""),
+    }
+    parsed = tf.io.parse_single_example(serialized, forms)
+    return parsed[schema.IMAGE_FEATURES], parsed[schema.IMAGE_ENCODED]
 
 
 def count_records(path: str) -> int:

@@ -15,6 +15,7 @@ _NETWORKS = {
     **APPLICATIONS,
 }
 NAMES = tuple(_NETWORKS)
+WINDOWS_AT_ONCE = 32  # VGG16 needs 14 MB for each
 
 
 class Encoder(tf.Module):
@@ -46,9 +47,18 @@ class Encoder(tf.Module):
 
     @tf.function(reduce_retracing=True)
     def encode(self, images: tf.Tensor) -> tf.Tensor:
-        """Features, float32 [B, D], of prepared images [B, crops, H, W, 3]."""
+        """Features, float32 [B, D], of prepared images [B, crops, H, W, 3]; crops by chunks."""
         windows = tf.reshape(images, [-1, self.input_size, self.input_size, 3])
-        features = self.model(windows, training=False)
+        if self.crops == 1:
+            return self.model(windows, training=False)
+        features = tf.zeros([0, self.feature_size])
+        for first in tf.range(0, tf.shape(windows)[0], WINDOWS_AT_ONCE):
+            tf.autograph.experimental.set_loop_options(
+                parallel_iterations=1,
+                shape_invariants=[(features, tf.TensorShape([None, self.feature_size]))],
+            )
+            chunk = self.model(windows[first : first + WINDOWS_AT_ONCE], training=False)
+            features = tf.concat([features, chunk], axis=0)
         features = tf.reshape(features, [-1, self.crops, self.feature_size])
         return tf.reduce_mean(features, axis=1)
 

@@ -2,18 +2,39 @@
 
 import tensorflow as tf
 
+from mrnn_tf.vision import headers
 
-def decode(encoded: tf.Tensor) -> tf.Tensor:
-    """RGB pixels, uint8 [h, w, 3], of one JPEG, PNG, GIF or BMP byte string.
+MAX_PIXELS = 50 << 20  # a phone's 50 megapixels are a little more than 50 million
 
-    Greyscale, CMYK, palette and 16-bit images become 8-bit RGB, alpha is dropped, and of an
-    animation the first frame is taken. An 8-bit BMP is read as greyscale.
+
+@tf.function(input_signature=[tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)])
+def decode(encoded: tf.Tensor, max_pixels: tf.Tensor | int = MAX_PIXELS) -> tf.Tensor:
+    """Upright RGB pixels, uint8 [h, w, 3], of one JPEG, PNG, GIF or BMP byte string.
+
+    A JPEG or PNG is rotated and mirrored by its EXIF orientation. Greyscale, CMYK, palette and
+    16-bit images become 8-bit RGB, alpha is dropped, and of an animation the first frame is taken.
+    An 8-bit BMP is read as greyscale.
 
     Raises:
-        tf.errors.InvalidArgumentError: where the bytes are truncated or no such image.
+        tf.errors.InvalidArgumentError: where the bytes are truncated or no such image, or their
+            header says more than `max_pixels`: then nothing is decoded.
     """
+    encoded = headers.first_frame(encoded)
+    encoded = tf.where(headers.pixels(encoded) <= max_pixels, encoded, b"")
     image = tf.io.decode_image(encoded, channels=3, expand_animations=False)
-    return tf.ensure_shape(image, [None, None, 3])
+    image = tf.ensure_shape(image, [None, None, 3])
+    orientation = headers.orientation(encoded)
+    return image if orientation == 1 else _upright(image, orientation)
+
+
+def _upright(image: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
+    if orientation >= 5:
+        image = tf.transpose(image, [1, 0, 2])
+    if tf.reduce_any(orientation == [2, 3, 6, 7]):
+        image = image[:, ::-1]
+    if tf.reduce_any(orientation == [3, 4, 7, 8]):
+        image = image[::-1]
+    return image
 
 
 def resize(image: tf.Tensor, height: tf.Tensor | int, width: tf.Tensor | int) -> tf.Tensor:
