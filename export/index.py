@@ -102,14 +102,15 @@ def build_index(options: IndexOptions) -> str:
         logging.info("Finishing what %s holds in part.", work)
     tf.io.gfile.makedirs(work)
     if old:
-        sample, seed = np.asarray(old.sample), old.header.seed
+        seed = old.header.seed
+        path = tf.io.gfile.join(_index_folder(options.append_to), index_parts.SAMPLE_FILE)
     else:
         size, seed = options.sample or SAMPLE_SIZE, options.seed or 0
-        sample = index_parts.sample(Scorer(run.network.model), reference, size, seed, work)
+        path = index_parts.write_sample(Scorer(run.network.model), reference, size, seed, work)
     if parts:
         batch.run(
             parts,
-            MakePart(options.model, options.data, sample),
+            MakePart(options.model, options.data, path),
             beam_options,
             done=lambda: sum(name.endswith(PART_ENDING) for name in tf.io.gfile.listdir(work)),
             total=len(parts),
@@ -121,13 +122,15 @@ def build_index(options: IndexOptions) -> str:
         logging.warning(told, len(skipped), _text(skipped[0]))
 
     # The index, and the servable around it.
+    sample = index_parts.read_arrays(path)
     index = _assemble(run, [old, *entries] if old else entries, sample, seed)
-    servable = IndexServable(run, index, options)
-    settings = {f.name: getattr(options, f.name) for f in dataclasses.fields(IndexSettings)}
+    names = [field.name for field in dataclasses.fields(IndexSettings)]
+    settings = IndexSettings(**{name: getattr(options, name) for name in names})
+    servable = IndexServable(run, index, settings)
     saved_model.write(
         servable,
         run,
-        {"index": dataclasses.asdict(index.header), "settings": settings},
+        {"index": dataclasses.asdict(index.header), "settings": settings.to_dict()},
         index_check.expected,
         directory,
         add=lambda extra: index.save(os.path.join(extra, INDEX_FOLDER)),
@@ -141,10 +144,13 @@ def build_index(options: IndexOptions) -> str:
     return directory
 
 
+def _index_folder(version: str) -> str:
+    return tf.io.gfile.join(version, "assets.extra", INDEX_FOLDER)
+
+
 def _load_old(options: IndexOptions, run: Run) -> Index:
     """The index to begin with, without what is to be left out."""
-    folder = tf.io.gfile.join(options.append_to, "assets.extra", INDEX_FOLDER)
-    old = Index.load(folder, run.fingerprint)
+    old = Index.load(_index_folder(options.append_to), run.fingerprint)
     gone = set(index_parts.read_lines(options.delete)) if options.delete else set()
     if unknown := gone - set(old.ids):
         raise UserError(
@@ -191,9 +197,7 @@ def _assemble(run: Run, parts: list[Entries], sample: np.ndarray, seed: int) -> 
             "`splits`."
         )
     header = Header(
-        model=run.fingerprint,
-        vocabulary=hashlib.sha256("\n".join(run.vocabulary.words).encode()).hexdigest(),
-        encoder=run.config.encoder["identity"],
+        **run.fingerprints,
         seed=seed,
         split=schema.TRAIN,
         likeliest=LIKELIEST,

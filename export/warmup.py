@@ -10,9 +10,11 @@ from PIL import Image
 from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from mrnn_tf import schema
+from mrnn_tf.model_info import ModelInfo
 from mrnn_tf.run import Network
 
 BATCH_SIZES = (1, 4, 16)
+_KEYS = (schema.MODEL_FINGERPRINT, schema.ENCODER_IDENTITY, "no such key", schema.SETTINGS)
 _SENTENCES = ("A man rides a horse.", "", "two dogs", "zxqv in the snow")
 
 Call = tuple[str, dict[str, np.ndarray]]  # a signature and its inputs
@@ -24,6 +26,7 @@ class Exportable(Protocol):
     name: str
     default: str  # the signature that is served by default
     network: Network
+    info: ModelInfo  # what it says of itself
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """The functions that the SavedModel offers, by name."""
@@ -41,6 +44,7 @@ def calls(servable: Exportable, rows: int, names: Iterable[str]) -> list[Call]:
         schema.FEATURES: features,
         schema.PREFIX: np.array([" ".join(text.split()[:2]) for text in texts], object),
         schema.SENTENCES: texts,
+        schema.KEYS: np.array([_KEYS[row % len(_KEYS)] for row in range(rows)], object),
         schema.IMAGE_BYTES: np.array([_picture(row) for row in range(rows)], object),
     }
     inputs = {
@@ -53,6 +57,7 @@ def calls(servable: Exportable, rows: int, names: Iterable[str]) -> list[Call]:
         schema.SEARCH_SENTENCES: (schema.FEATURES,),
         schema.SIMILAR_IMAGES: (schema.FEATURES,),
         schema.CAPTION_RERANKED: (schema.FEATURES,),
+        schema.MODEL_INFO: (schema.KEYS,),
     }
     inputs[schema.SERVING_DEFAULT] = inputs[servable.default]
     return [(name, {each: known[each] for each in inputs[name]}) for name in names]

@@ -6,12 +6,15 @@ sentence with its end token. An undecodable image has zero features, and zero or
 have no sentences: "" with `schema.MISSING_LOG_PROB`. One bad row never changes another.
 """
 
+import functools
+
 import tensorflow as tf
 from absl import logging
 
 from mrnn_tf import decode, schema
 from mrnn_tf.config import BeamSearch
 from mrnn_tf.errors import UserError
+from mrnn_tf.model_info import KEYS, ModelInfo
 from mrnn_tf.run import Run
 from mrnn_tf.vision import encoders, images
 from mrnn_tf.vision.encoders import Encoder
@@ -44,6 +47,17 @@ class Inference:
     ):
         self.network, self.vocabulary, self.encoder = run.network, run.vocabulary, encoder
         self.search, self.top_k = search, top_k
+        self._run = run
+
+    @functools.cached_property
+    def info(self) -> ModelInfo:
+        """What the model says of itself."""
+        return ModelInfo(self._run, self.settings)
+
+    @property
+    def settings(self) -> dict:
+        """What is fixed at export."""
+        return {**self.search.to_dict(), "top_k": self.top_k}
 
     @property
     def default(self) -> str:
@@ -160,6 +174,7 @@ class Inference:
             schema.BEAM_DECODE: (self.beam_decode, features, prefix),
             schema.NEXT_WORD: (self.next_word, features, prefix),
             schema.SENTENCE_LOG_PROB: (self.sentence_log_prob, features, sentences),
+            schema.MODEL_INFO: (self.info.lookup, KEYS),
         }
         if self.encoder is not None:
             methods[schema.CAPTION] = self.caption, image_bytes
@@ -180,6 +195,7 @@ class Inference:
         root = tf.Module(name=self.name)
         root.weights = [variable.value for model in models for variable in model.variables]
         root.mean_features, root.vocabulary = self.network.mean_features, self.vocabulary
+        root.info = self.info
         return root
 
 
