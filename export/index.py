@@ -43,6 +43,7 @@ from mrnn_tf.split import FeatureReader
 
 INDEX_FOLDER = "index"  # in assets.extra
 _SHOWN = 3  # results of a search for people
+_STRING_BYTES = 24  # TensorFlow's record of a string, besides its text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -137,6 +138,11 @@ def build_index(options: IndexOptions) -> str:
     )
     tf.io.gfile.rmtree(work)
     print(f"indexed {len(index.ids):,} images and {len(index.captions):,} sentences: {directory}")
+    size = -(-variable_bytes(servable.tracked()) // 10**6)
+    print(
+        f"a server needs {size:,} MB for its variables, and {2 * size:,} MB while another version "
+        "replaces it"
+    )
     if options.show:
         _show(servable, options.show)
     base = os.path.dirname(options.output.rstrip("/")) or "."
@@ -209,6 +215,17 @@ def _assemble(run: Run, parts: list[Entries], sample: np.ndarray, seed: int) -> 
         tool_version=mrnn_tf.__version__,
     )
     return Index(**vars(entries), mean=sample.mean(axis=0), sample=sample, header=header)
+
+
+def variable_bytes(root: tf.Module) -> int:
+    """The memory that the variables of a module take."""
+    size = 0
+    for variable in root.variables:
+        if variable.dtype == tf.string:
+            size += sum(_STRING_BYTES + len(text) for text in variable.numpy().flat)
+        else:
+            size += variable.shape.num_elements() * variable.dtype.size
+    return size
 
 
 def _show(servable: IndexServable, sentence: str) -> None:
