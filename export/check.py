@@ -77,6 +77,7 @@ def expected(inference: Inference, name: str, inputs: Tensors, _: Tensors | None
         schema.SENTENCE_LOG_PROB: _sentence_log_prob,
         schema.ENCODE_IMAGE: _encode_image,
         schema.CAPTION_EXAMPLES: _caption_examples,
+        schema.MODEL_INFO: model_info,
     }[name]
     names = list(inputs)
     rows = [
@@ -148,6 +149,11 @@ def _encode_image(inference: Inference, content: bytes) -> Tensors:
     if "multimodal" in inference.network.model.wiring.image_to:
         encoded[schema.REFINED] = inference.network.model.refined(features)[0].numpy()
     return encoded
+
+
+def model_info(servable: warmup.Exportable, key: str) -> Tensors:
+    """What the signature `model_info` of any servable should say of a key."""
+    return {schema.VALUES: np.array(servable.info.facts.get(key, "").encode())}
 
 
 def _log_softmax(inference: Inference, features: np.ndarray, ids: np.ndarray) -> np.ndarray:

@@ -42,6 +42,7 @@ from mrnn_tf.split import FeatureReader
 
 INDEX_FOLDER = "index"  # in assets.extra
 _SHOWN = 3  # results of a search for people
+_STRING_BYTES = 24  # TensorFlow's record of a string, besides its text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -103,14 +104,15 @@ def build_index(options: IndexOptions) -> str:
         logging.info("Finishing what %s holds in part.", work)
     tf.io.gfile.makedirs(work)
     if old:
-        sample, seed = np.asarray(old.sample), old.header.seed
+        seed = old.header.seed
+        path = tf.io.gfile.join(_index_folder(options.append_to), index_parts.SAMPLE_FILE)
     else:
         size, seed = options.sample or SAMPLE_SIZE, options.seed or 0
-        sample = index_parts.sample(Scorer(run.network.model), reference, size, seed, work)
+        path = index_parts.write_sample(Scorer(run.network.model), reference, size, seed, work)
     if parts:
         batch.run(
             parts,
-            MakePart(options.model, options.data, sample),
+            MakePart(options.model, options.data, path),
             beam_options,
             done=lambda: sum(name.endswith(PART_ENDING) for name in tf.io.gfile.listdir(work)),
             total=len(parts),
@@ -122,19 +124,26 @@ def build_index(options: IndexOptions) -> str:
         logging.warning(told, len(skipped), _text(skipped[0]))
 
     # The index, and the servable around it.
+    sample = index_parts.read_arrays(path)
     index = _assemble(run, [old, *entries] if old else entries, sample, seed)
-    servable = IndexServable(run, index, options)
-    settings = {f.name: getattr(options, f.name) for f in dataclasses.fields(IndexSettings)}
+    names = [field.name for field in dataclasses.fields(IndexSettings)]
+    settings = IndexSettings(**{name: getattr(options, name) for name in names})
+    servable = IndexServable(run, index, settings)
     saved_model.write(
         servable,
         run,
-        {"index": dataclasses.asdict(index.header), "settings": settings},
+        {"index": dataclasses.asdict(index.header), "settings": settings.to_dict()},
         index_check.expected,
         directory,
         add=lambda extra: index.save(os.path.join(extra, INDEX_FOLDER)),
     )
     tf.io.gfile.rmtree(work)
     print(f"indexed {len(index.ids):,} images and {len(index.captions):,} sentences: {directory}")
+    size = -(-variable_bytes(servable.tracked()) // 10**6)
+    print(
+        f"a server needs {size:,} MB for its variables, and {2 * size:,} MB while another version "
+        "replaces it"
+    )
     if options.show:
         _show(servable, options.show)
     base = os.path.dirname(options.output.rstrip("/")) or "."
@@ -142,10 +151,13 @@ def build_index(options: IndexOptions) -> str:
     return directory
 
 
+def _index_folder(version: str) -> str:
+    return tf.io.gfile.join(version, "assets.extra", INDEX_FOLDER)
+
+
 def _load_old(options: IndexOptions, run: Run) -> Index:
     """The index to begin with, without what is to be left out."""
-    folder = tf.io.gfile.join(options.append_to, "assets.extra", INDEX_FOLDER)
-    old = Index.load(folder, run.fingerprint)
+    old = Index.load(_index_folder(options.append_to), run.fingerprint)
     gone = set(index_parts.read_lines(options.delete)) if options.delete else set()
     if unknown := gone - set(old.ids):
         raise UserError(
@@ -192,9 +204,7 @@ def _assemble(run: Run, parts: list[Entries], sample: np.ndarray, seed: int) -> 
             "`splits`."
         )
     header = Header(
-        model=run.fingerprint,
-        vocabulary=hashlib.sha256("\n".join(run.vocabulary.words).encode()).hexdigest(),
-        encoder=run.config.encoder["identity"],
+        **run.fingerprints,
         seed=seed,
         split=schema.TRAIN,
         likeliest=LIKELIEST,
@@ -206,6 +216,17 @@ def _assemble(run: Run, parts: list[Entries], sample: np.ndarray, seed: int) -> 
         tool_version=mrnn_tf.__version__,
     )
     return Index(**vars(entries), mean=sample.mean(axis=0), sample=sample, header=header)
+
+
+def variable_bytes(root: tf.Module) -> int:
+    """The memory that the variables of a module take."""
+    size = 0
+    for variable in root.variables:
+        if variable.dtype == tf.string:
+            size += sum(_STRING_BYTES + len(text) for text in variable.numpy().flat)
+        else:
+            size += variable.shape.num_elements() * variable.dtype.size
+    return size
 
 
 def _show(servable: IndexServable, sentence: str) -> None:

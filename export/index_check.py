@@ -8,7 +8,7 @@ alike have equal scores, and whichever comes first is right.
 import numpy as np
 import tensorflow as tf
 
-from export.check import Tensors, same
+from export.check import Tensors, model_info, same
 from export.index_signatures import IndexServable
 from mrnn_tf import decode, schema
 from mrnn_tf.consensus.reranking import Comparison, RerankSettings
@@ -25,6 +25,9 @@ def expected(servable: IndexServable, name: str, inputs: Tensors, found: Tensors
     """The outputs of a signature for all rows of its inputs."""
     if name == schema.SERVING_DEFAULT:
         name = servable.default
+    if name == schema.MODEL_INFO:
+        rows = [model_info(servable, key)[schema.VALUES] for key in inputs[schema.KEYS]]
+        return {schema.VALUES: np.stack(rows)}
     score = schema.CONSENSUS if name == schema.CAPTION_RERANKED else schema.SCORES
     compute, texts = {
         schema.SEARCH_IMAGES: (_images, [schema.IDS]),

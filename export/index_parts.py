@@ -26,6 +26,7 @@ from mrnn_tf.run import Run
 from mrnn_tf.split import FeatureReader
 
 PART_ENDING, ERROR_ENDING = ".npz", ".error"
+SAMPLE_FILE = "sample.npy"  # also in the folder of an index
 _SENTENCES_IN_A_PART = 1000
 
 
@@ -73,27 +74,28 @@ def plan(
     return parts
 
 
-def sample(scorer: Scorer, reader: FeatureReader, size: int, seed: int, work: str) -> np.ndarray:
-    """The projections [n, M] of sampled training images that were decoded, kept in `work`."""
-    path = tf.io.gfile.join(work, "sample.npy")
+def write_sample(scorer: Scorer, reader: FeatureReader, size: int, seed: int, work: str) -> str:
+    """The path in `work` of the projections [n, M] of sampled training images that were decoded."""
+    path = tf.io.gfile.join(work, SAMPLE_FILE)
     if not tf.io.gfile.exists(path):
         rows = sample_rows(reader.info.splits[schema.TRAIN].images, size, seed)
         batches = reader.batches(reader.shards(schema.TRAIN), rows)
         parts = [scorer.project(features[features.any(axis=1)]) for _, features, _ in batches]
         _write(path, np.save, np.concatenate(parts))
-    return _read(path)
+    return path
 
 
 class MakePart(beam.DoFn):
-    """Makes the file of one part; loads the model once per worker."""
+    """Makes the file of one part; loads the model and the sample once per worker."""
 
-    def __init__(self, model: str, data: str | None, sample: np.ndarray):
-        self._model, self._data, self._sample = model, data, sample
+    def __init__(self, model: str, data: str | None, sample_path: str):
+        self._model, self._data, self._sample_path = model, data, sample_path
 
     def setup(self):
         run = Run.from_saved_model(self._model)
         self._scorer, self._vocabulary = Scorer(run.network.model), run.vocabulary
         self._reader = open_dataset(run, self._model, self._data) if self._data else None
+        self._sample = read_arrays(self._sample_path)
 
     def process(self, part: Part):
         if not tf.io.gfile.exists(part.output):
@@ -150,7 +152,7 @@ def collect(parts: list[Part], reader: FeatureReader | None) -> tuple[list[Entri
         )
     entries, skipped, counts = [], [], {part.split: np.zeros(2, np.int64) for part in parts}
     for part in parts:
-        arrays = dict(_read(part.output))
+        arrays = dict(read_arrays(part.output))
         counts[part.split] += arrays.pop("read")
         skipped += Texts(arrays.pop("skipped.content"), arrays.pop("skipped.ends"))
         entries.append(Entries.from_arrays(arrays))
@@ -172,7 +174,8 @@ def _write(path: str, save: Callable, *arrays: np.ndarray, **named: np.ndarray) 
     files.write_whole(path, content.getvalue())
 
 
-def _read(path: str) -> Any:
+def read_arrays(path: str) -> Any:
+    """The array of an `.npy` file, or those of an `.npz` file by name."""
     with tf.io.gfile.GFile(path, "rb") as file:
         return np.load(io.BytesIO(file.read()))
 

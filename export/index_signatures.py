@@ -19,6 +19,7 @@ from mrnn_tf.consensus.reranking import consensus
 from mrnn_tf.consensus.similarity import CiderD
 from mrnn_tf.inference import Inference, zeros_to_nan
 from mrnn_tf.model.layers import scaled_tanh
+from mrnn_tf.model_info import KEYS, ModelInfo
 from mrnn_tf.retrieval.index import Index
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.search import BY_COUNT, Searcher, listed
@@ -48,6 +49,7 @@ class IndexServable:
 
     def __init__(self, run: Run, index: Index, settings: IndexSettings):
         self.network, self.vocabulary, self.settings = run.network, run.vocabulary, settings
+        self.info = ModelInfo(run, settings.to_dict())
         self.index, images = index, np.asarray(index.images)
         self.searcher = Searcher(Scorer(run.network.model), index.mean, images, index.table)
         self._similar = NeighbourSearch(scaled_tanh(images))
@@ -119,6 +121,7 @@ class IndexServable:
             schema.SEARCH_IMAGES: (self.search_images, sentences),
             schema.SEARCH_SENTENCES: (self.search_sentences, features),
             schema.SIMILAR_IMAGES: (self.similar_images, features),
+            schema.MODEL_INFO: (self.info.lookup, KEYS),
         }
         if self.neighbourhood is not None:
             methods[schema.CAPTION_RERANKED] = self.caption_reranked, features
@@ -135,7 +138,7 @@ class IndexServable:
         root.mean_features, root.vocabulary = self.network.mean_features, self.vocabulary
         root.arrays = {**self.searcher.arrays, **self._texts}
         root.similar, root.cider = self._similar, self._cider
-        root.neighbourhood = self.neighbourhood
+        root.neighbourhood, root.info = self.neighbourhood, self.info
         return root
 
     def _project(self, features: tf.Tensor) -> tf.Tensor:

@@ -20,11 +20,7 @@ def export_run(run: Run, inference: Inference, directory: str) -> None:
     attached = encoder.describe() if encoder and "name" not in run.config.encoder else {}
     facts = {
         "encoder": {**attached, **run.config.encoder},
-        "settings": {
-            **inference.search.to_dict(),
-            "top_k": inference.top_k,
-            "max_pixels": inference.max_pixels,
-        },
+        "settings": inference.settings,
     }
     write(inference, run, facts, check.expected, directory)
 

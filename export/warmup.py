@@ -11,9 +11,11 @@ from tensorflow_serving.apis import predict_pb2, prediction_log_pb2
 
 from mrnn_tf import schema
 from mrnn_tf.data import records
+from mrnn_tf.model_info import ModelInfo
 from mrnn_tf.run import Network
 
 BATCH_SIZES = (1, 4, 16)
+_KEYS = (schema.MODEL_FINGERPRINT, schema.ENCODER_IDENTITY, "no such key", schema.SETTINGS)
 # The third takes the tokeniser's way for texts beyond ASCII.
 _SENTENCES = ("A man rides a horse.", "", "two dogs at a caf\u00e9", "zxqv in the snow")
 
@@ -26,6 +28,7 @@ class Exportable(Protocol):
     name: str
     default: str  # the signature that is served by default
     network: Network
+    info: ModelInfo  # what it says of itself
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """The functions that the SavedModel offers, by name."""
@@ -52,6 +55,7 @@ def calls(servable: Exportable, rows: int, names: Iterable[str]) -> list[Call]:
         schema.SENTENCES: texts,
         schema.IMAGE_BYTES: np.array(pictures, object),
         schema.EXAMPLES: np.array(examples, object),
+        schema.KEYS: np.array([_KEYS[row % len(_KEYS)] for row in range(rows)], object),
     }
     inputs = {
         schema.BEAM_DECODE: (schema.FEATURES, schema.PREFIX),
@@ -64,6 +68,7 @@ def calls(servable: Exportable, rows: int, names: Iterable[str]) -> list[Call]:
         schema.SEARCH_SENTENCES: (schema.FEATURES,),
         schema.SIMILAR_IMAGES: (schema.FEATURES,),
         schema.CAPTION_RERANKED: (schema.FEATURES,),
+        schema.MODEL_INFO: (schema.KEYS,),
     }
     inputs[schema.SERVING_DEFAULT] = inputs[servable.default]
     return [(name, {each: known[each] for each in inputs[name]}) for name in names]

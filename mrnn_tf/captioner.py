@@ -12,6 +12,7 @@ import tensorflow_text  # noqa: F401  Its ops are in every export.
 from mrnn_tf import photos, schema, text, versions
 from mrnn_tf.config import BeamSearch
 from mrnn_tf.errors import UserError
+from mrnn_tf.fingerprints import COMPARED
 from mrnn_tf.inference import TOP_K, Inference, attached_encoder
 from mrnn_tf.photos import Photo
 from mrnn_tf.run import Run
@@ -133,6 +134,7 @@ class Captioner:
     def __init__(self, signatures: Mapping[str, Signature]):
         self._signatures = signatures
         self.feature_size = feature_size(signatures[schema.BEAM_DECODE])
+        self.fingerprints = fingerprints(signatures)
         self.images = Images(self.feature_size, signatures.get(schema.ENCODE_IMAGE))
 
     @classmethod
@@ -259,6 +261,14 @@ def feature_size(signature: Signature) -> int:
     inputs = tf.nest.flatten(signature.structured_input_signature)
     [matrix] = [spec for spec in inputs if spec.shape.rank == 2]
     return matrix.shape[1]
+
+
+def fingerprints(signatures: Mapping[str, Signature]) -> dict[str, str]:
+    """What tells a model and its encoder from others; empty where an earlier release made it."""
+    if schema.MODEL_INFO not in signatures:
+        return {}
+    values = signatures[schema.MODEL_INFO](keys=tf.constant(COMPARED))[schema.VALUES]
+    return dict(zip(COMPARED, (value.decode() for value in values.numpy()), strict=True))
 
 
 def load_signatures(directory: str, wanted: str) -> Mapping[str, Signature]:

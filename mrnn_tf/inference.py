@@ -17,6 +17,7 @@ from mrnn_tf import decode, schema
 from mrnn_tf.config import BeamSearch
 from mrnn_tf.data import records
 from mrnn_tf.errors import UserError
+from mrnn_tf.model_info import KEYS, ModelInfo
 from mrnn_tf.run import Run
 from mrnn_tf.vision import encoders, images
 from mrnn_tf.vision.encoders import Encoder
@@ -52,6 +53,18 @@ class Inference:
     ):
         self.network, self.vocabulary, self.encoder = run.network, run.vocabulary, encoder
         self.search, self.top_k, self.max_pixels = search, top_k, max_pixels
+        self._run = run
+
+    @functools.cached_property
+    def info(self) -> ModelInfo:
+        """What the model says of itself."""
+        return ModelInfo(self._run, self.settings)
+
+    @property
+    def settings(self) -> dict:
+        """What is fixed at export."""
+        limits = {"top_k": self.top_k, "max_pixels": self.max_pixels}
+        return {**self.search.to_dict(), **limits}
 
     @property
     def default(self) -> str:
@@ -181,6 +194,7 @@ class Inference:
             schema.NEXT_WORD: (self.next_word, features, prefix),
             schema.SENTENCE_LOG_PROB: (self.sentence_log_prob, features, sentences),
             schema.CAPTION_EXAMPLES: (self.caption_examples, examples),
+            schema.MODEL_INFO: (self.info.lookup, KEYS),
         }
         if self.encoder is not None:
             methods[schema.CAPTION] = self.caption, image_bytes
@@ -201,6 +215,7 @@ class Inference:
         root = tf.Module(name=self.name)
         root.weights = [variable.value for model in models for variable in model.variables]
         root.mean_features, root.vocabulary = self.network.mean_features, self.vocabulary
+        root.info = self.info
         return root
 
 

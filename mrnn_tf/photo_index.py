@@ -14,9 +14,11 @@ from mrnn_tf.captioner import (
     Signature,
     Unreadable,
     feature_size,
+    fingerprints,
     load_signatures,
 )
 from mrnn_tf.errors import UserError
+from mrnn_tf.fingerprints import check_together
 from mrnn_tf.photos import Photo
 
 
@@ -67,6 +69,8 @@ class PhotoIndex:
                 f"`captioner` makes {captioner.feature_size} features, but the index was made of "
                 f"{size}: load the model that the index was made with."
             )
+        if captioner:
+            check_together(captioner.fingerprints, fingerprints(signatures))
         self._images = captioner.images if captioner else Images(size)
 
     @classmethod

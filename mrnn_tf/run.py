@@ -138,6 +138,16 @@ class Run:
                 digest.update(np.ascontiguousarray(weight.numpy()))
         return digest.hexdigest()
 
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """What tells the model, its vocabulary and its encoder from others."""
+        words = "\n".join(self.vocabulary.words)
+        return {
+            schema.MODEL_FINGERPRINT: self.fingerprint,
+            schema.VOCABULARY_HASH: hashlib.sha256(words.encode()).hexdigest(),
+            schema.ENCODER_IDENTITY: self.config.encoder["identity"],
+        }
+
     def source(self, data: str, split: str) -> pipeline.Source:
         """A split of a dataset for this run; refuses the features of another encoder."""
         check_encoder(self.config, data)

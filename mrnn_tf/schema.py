@@ -56,6 +56,11 @@ WORD_LOG_PROBS, WORD_EVIDENCE = "word_log_probs", "word_evidence"
 LOG_PROB, PERPLEXITY = "log_prob", "perplexity"
 NUM_WORDS, NUM_UNKNOWN = "num_words", "num_unknown"
 REFINED, IDS, SCORES, CONSENSUS = "refined", "ids", "scores", "consensus"
+MODEL_INFO, KEYS, VALUES = "model_info", "keys", "values"
+
+# Keys of `model_info`.
+MODEL_FINGERPRINT, ENCODER_IDENTITY, VOCABULARY_HASH = "model", "encoder", "vocabulary"
+STEP, FEATURE_SIZE, SETTINGS = "step", "feature_size", "settings"
 
 # What stands for "no such sentence"; finite, since JSON has no infinity.
 MISSING_LOG_PROB = -3.4e38

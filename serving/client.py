@@ -25,6 +25,7 @@ import numpy as np
 
 from mrnn_tf import schema
 from mrnn_tf.errors import UserError
+from mrnn_tf.fingerprints import COMPARED, check_together
 from serving import messages, tensors
 
 PhotosOrFeatures = Sequence[bytes] | np.ndarray
@@ -46,6 +47,7 @@ _RETRY_POLICY = {
     "backoffMultiplier": 2,
     "retryableStatusCodes": ["UNAVAILABLE"],
 }
+_MISSING_SIGNATURE = re.compile(r"signature\b.*\bnot found", re.IGNORECASE)
 _NO_ENCODER = (
     "it was exported without an image encoder: give features (.npy) instead of photos, or export "
     "it with --encoder."
@@ -63,6 +65,10 @@ class ServingError(RuntimeError):
     def __init__(self, sentence: str, code: grpc.StatusCode):
         super().__init__(sentence)
         self.code = code
+
+
+class MissingSignatureError(ServingError):
+    """A served version has no such signature."""
 
 
 class Client:
@@ -105,6 +111,8 @@ class Client:
             self._channel = grpc.secure_channel(server, credentials, options)
         self._predict = messages.predict(self._channel)
         self._get_model_status = messages.get_model_status(self._channel)
+        self._served: dict[str, int] = {}  # the version of a model that answered last
+        self._together: tuple[int | None, ...] | None = None  # versions that belong together
 
     def __enter__(self) -> "Client":
         return self
@@ -170,11 +178,20 @@ class Client:
         protos = {name: tensors.to_proto(values) for name, values in inputs.items()}
         request = messages.PredictRequest(model_spec=spec, inputs=protos)
         response = self._call(self._predict, request)
+        self._served[model] = response.model_spec.version.value
         try:
             return {name: tensors.to_array(proto) for name, proto in response.outputs.items()}
         except UserError as error:
             sentence = f"{self.server} answered {signature} of {model} with a bad tensor: {error}"
             raise ServingError(sentence, grpc.StatusCode.INTERNAL) from None
+
+    def fingerprints(self, model: str) -> dict[str, str]:
+        """What tells a model and its encoder from others; empty for those of earlier releases."""
+        try:
+            values = self.predict(model, schema.MODEL_INFO, {schema.KEYS: COMPARED})[schema.VALUES]
+        except MissingSignatureError:
+            return {}
+        return dict(zip(COMPARED, tensors.to_python(values), strict=True))
 
     def status(self) -> dict[str, dict[int, str]]:
         """For every model its versions and their states; empty where it is not served."""
@@ -192,9 +209,27 @@ class Client:
 
     def _ask(self, images: PhotosOrFeatures, model: str, signature: str, **texts) -> list[Row]:
         """Asks a signature that takes the features of images, and maybe a text for each."""
-        if not isinstance(images, np.ndarray):
+        are_photos = not isinstance(images, np.ndarray)
+        if are_photos:
             images = self.encode(images)[schema.FEATURES]
-        return _rows(self.predict(model, signature, {schema.FEATURES: images, **texts}))
+        if are_photos and model == schema.INDEX:
+            self._check_together()
+        outputs = self.predict(model, signature, {schema.FEATURES: images, **texts})
+        if are_photos and model == schema.INDEX:
+            self._check_together()  # another version may have answered
+        return _rows(outputs)
+
+    def _check_together(self) -> None:
+        """Refuses the features of a model for an index of another one; once for two versions."""
+        pair = schema.MODEL, schema.INDEX
+        if self._together and self._together == tuple(map(self._served.get, pair)):
+            return
+        try:
+            check_together(*map(self.fingerprints, pair))
+        except UserError as error:
+            code = grpc.StatusCode.FAILED_PRECONDITION
+            raise ServingError(f"{self.server}: {error}", code) from None
+        self._together = tuple(map(self._served.get, pair))
 
     def _call(self, method: Callable, request):
         try:
@@ -202,7 +237,8 @@ class Client:
         except grpc.RpcError as error:
             code, details = error.code(), " ".join((error.details() or "").split())
             sentence = self._explain(code, details, request.model_spec)
-            raise ServingError(sentence, code) from None
+            kind = MissingSignatureError if _MISSING_SIGNATURE.search(details) else ServingError
+            raise kind(sentence, code) from None
 
     def _explain(self, code: grpc.StatusCode, details: str, spec: messages.ModelSpec) -> str:
         signature, pinned = spec.signature_name, self.versions.get(spec.name)
@@ -213,7 +249,7 @@ class Client:
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             late = f"did not answer {asked} within the timeout of {self.timeout:g} s"
             return f"{self.server} {late}; allow more, or send smaller batches."
-        if re.search(r"signature\b.*\bnot found", details, re.IGNORECASE):
+        if _MISSING_SIGNATURE.search(details):
             reason = _WHY_MISSING.get(signature, "it is an older model: export it again.")
             return f"{model} at {self.server} has no signature {signature}; {reason}"
         if code is grpc.StatusCode.NOT_FOUND:

@@ -35,6 +35,8 @@ TAKES = {
     (schema.INDEX, schema.SEARCH_SENTENCES): {schema.FEATURES: _NUMBERS},
     (schema.INDEX, schema.SIMILAR_IMAGES): {schema.FEATURES: _NUMBERS},
     (schema.INDEX, schema.CAPTION_RERANKED): {schema.FEATURES: _NUMBERS},
+    (schema.MODEL, schema.MODEL_INFO): {schema.KEYS: _TEXT},
+    (schema.INDEX, schema.MODEL_INFO): {schema.KEYS: _TEXT},
 }
 
 
@@ -157,6 +159,9 @@ class Answering(
             schema.LOG_PROBS: np.float32([[-3, -2, missing]] * len(features)),
             schema.CONSENSUS: np.float32([[1.5, 1, missing]] * len(features)),
         }
+
+    def _model_info(self, keys):
+        return {schema.VALUES: [b"the " + key for key in keys]}
 
 
 def describe(content: bytes) -> tuple[int, int, int] | None:

@@ -111,6 +111,7 @@ def searchable_models(models, photo_job, tiny_index, tmp_path_factory):
     )  # fmt: skip
     assert done.code == 0, done.err
     assert "1 images have no features and are left out, the first is 1.png" in done.err
+    assert "needs 1 MB for its variables, and 2 MB while another version replaces it" in done.out
     assert "images for 'Everything is red here':" in done.out
     assert ".png  All of it is red\n" in done.out and "\nsentences for " in done.out
     return base

@@ -83,9 +83,15 @@ def test_searches(client, server):
         {"captions": ["9 wide", "a dog"], "log_probs": [-3.0, -2.0], "consensus": [1.5, 1.0]}
     ]
     assert [name for name, _ in server.asked] == [
-        "search_images", "encode_image", "search_sentences", "encode_image", "similar_images",
-        "caption_reranked",
+        "search_images", "encode_image", "model_info", "model_info", "search_sentences",
+        "encode_image", "similar_images", "caption_reranked",
     ]  # fmt: skip
+
+
+def test_a_model_and_an_index_of_earlier_releases_are_not_compared(client, server):
+    server.missing = {"model_info"}
+    assert client.similar_images([photo(9)]) == [{"ids": ["9.jpg"], "scores": [-0.5]}]
+    assert client.fingerprints("mrnn_index") == {}
 
 
 def test_photos_are_sent_byte_by_byte(client):

@@ -89,6 +89,21 @@ def test_what_is_saved_is_loaded(tmp_path, case, place):
     assert isinstance(loaded.images, np.memmap) == (place == "local")
 
 
+def test_vectors_of_earlier_releases_become_smaller(tmp_path):
+    saved = index(entries())
+    saved.save(str(tmp_path))
+    assert np.load(tmp_path / "vectors.npy").dtype == np.float16
+    vectors = np.random.default_rng(0).random(saved.vectors.shape, np.float32)
+    np.save(tmp_path / "vectors.npy", vectors)
+    loaded = Index.load(str(tmp_path))
+    assert loaded.vectors.dtype == np.float16
+    np.testing.assert_allclose(loaded.vectors, vectors, rtol=1e-3)
+    assert Entries.join([loaded, saved]).vectors.dtype == np.float16
+    np.save(tmp_path / "vectors.npy", vectors.astype(np.float64))
+    with pytest.raises(ValueError, match=r"vectors\.npy holds float64 .* float16"):
+        Index.load(str(tmp_path))
+
+
 def test_the_index_of_another_model_is_refused(tmp_path):
     index(entries()).save(str(tmp_path))
     with pytest.raises(ValueError, match=r"index of another model: its fingerprint is abc, .*xyz"):

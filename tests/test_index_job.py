@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import pickle
 import shutil
 import time
 from pathlib import Path
@@ -14,6 +15,8 @@ import tensorflow as tf
 import tiny
 
 from export import check, saved_model
+from export.index import IndexOptions, build_index, variable_bytes
+from mrnn_tf import batch
 from mrnn_tf.config import BeamSearch
 from mrnn_tf.data import records
 from mrnn_tf.inference import Inference
@@ -70,6 +73,15 @@ def test_a_version_holds_what_the_records_hold(tiny_index, models):
     assert os.listdir(tiny_index.parent) == ["1"]
 
 
+def test_the_memory_of_a_server_is_told(tiny_index):
+    module = tf.Module()
+    module.numbers, module.flags = tf.Variable(tf.zeros([3, 5])), [tf.Variable([1, 2])]
+    module.more = {"texts": tf.Variable(["dog", ""]), "half": tf.Variable(tf.zeros(4, tf.half))}
+    assert variable_bytes(module) == 60 + 8 + 2 * 24 + 3 + 8
+    loaded = tf.saved_model.load(str(tiny_index))
+    assert loaded.arrays["vectors"].dtype == tf.bfloat16
+
+
 def test_more_and_less_make_a_new_version(make, train_index, tiny_index, tiny_data, tmp_path):
     (tmp_path / "more.txt").write_text("a red dog runs\n\nGröße\n")
     (tmp_path / "gone.txt").write_text("train-0.jpg\ntrain-5.jpg\n")
@@ -104,6 +116,25 @@ def test_a_folder_of_models_stands_for_its_newest(make, models, tiny_data, tmp_p
     assert done.code == 0, done.err
     run = Run.from_saved_model(str(models / "plain" / "1"))
     assert load(tmp_path / "index" / "1").header.model == run.fingerprint
+
+
+def test_workers_read_the_sample_themselves(models, tiny_data, tiny_index, tmp_path, monkeypatch):
+    class Sent(Exception):
+        pass
+
+    def send(parts, make_part, *_, **__):
+        raise Sent(make_part)
+
+    monkeypatch.setattr(batch, "run", send)
+    places = {"model": str(models / "plain" / "1"), "data": tiny_data}
+    for more in ({}, {"append_to": str(tiny_index)}):
+        options = IndexOptions(**places, **more, output=str(tmp_path / "index"))
+        with pytest.raises(Sent) as sent:
+            build_index(options)
+        [make_part] = sent.value.args
+        assert len(pickle.dumps(make_part)) < 1000  # 24 images of 24 values would need more
+        make_part.setup()
+        assert make_part._sample.shape == ((10 if more else 24), 24)
 
 
 def test_a_killed_job_is_finished_by_the_same_command(make, models, tmp_path):
@@ -162,8 +193,6 @@ def test_an_image_whose_features_are_not_finite_is_refused_by_name(make, tmp_pat
 
 @pytest.mark.filterwarnings("ignore")  # Beam's own, at its import
 def test_the_program_is_a_function(models, tiny_data, tiny_index, tmp_path):
-    from export.index import IndexOptions, build_index
-
     options = IndexOptions(
         model=models / "plain" / "1", data=tiny_data, output=tmp_path / "index",
         splits=("val",), sample=10, k=5, beam=3, neighbours=4,

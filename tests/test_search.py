@@ -4,7 +4,7 @@ import searching
 import tensorflow as tf
 
 from mrnn_tf import schema
-from mrnn_tf.retrieval import marginal, sentences
+from mrnn_tf.retrieval import marginal, search, sentences
 from mrnn_tf.retrieval.search import Searcher, SentenceTable, shortlist_size
 
 K = 5
@@ -47,6 +47,29 @@ def test_images_are_those_of_the_highest_scores(pool, searcher, shortlist):
     expected_rows, expected_scores = best(expected[asked])
     np.testing.assert_array_equal(rows[asked], expected_rows)
     np.testing.assert_allclose(scores[asked], expected_scores, atol=1e-4)
+
+
+@pytest.mark.parametrize("count", [0, 7, 8, 9, 30])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.float16, tf.bfloat16])
+def test_products_with_vectors_of_any_type(monkeypatch, count, dtype):
+    monkeypatch.setattr(search, "_CAST_AT_ONCE", 8)
+    rng = np.random.default_rng(0)
+    queries = rng.random((3, 5), np.float32)
+    vectors = tf.Variable(tf.cast(rng.random((count, 5)), dtype))
+    expected = queries @ tf.cast(vectors, tf.float32).numpy().T
+    products = tf.function(search._products)(queries, vectors)
+    np.testing.assert_allclose(products, expected, rtol=1e-5)
+
+
+def test_vectors_of_16_bits_find_the_same(pool, table, searcher):
+    scorer, _, images, _ = pool
+    small = table._replace(vectors=table.vectors.astype(tf.bfloat16.as_numpy_dtype))
+    smaller = Searcher(scorer, images.mean(axis=0), images, small)
+    assert smaller.arrays["vectors"].dtype == tf.bfloat16
+    rows, scores = numpy(smaller.search_sentences(images, K, 20))
+    expected_rows, expected_scores = numpy(searcher.search_sentences(images, K, 20))
+    assert (rows == expected_rows).mean() > 0.95
+    np.testing.assert_allclose(scores, expected_scores, atol=1e-1)
 
 
 @pytest.mark.parametrize("shortlist", [None, 60])

@@ -72,6 +72,7 @@ def test_names_types_and_shapes_are_those_of_the_contract(photo, plain):
             "next_word": (of(size, "prefix"), next_word),
             "sentence_log_prob": (of(size, "sentences"), sentence),
             "caption_examples": ({"examples": (strings, [unknown])}, captions),
+            "model_info": ({"keys": (strings, [unknown])}, {"values": (strings, [unknown])}),
         }
 
     def found(loaded):

@@ -81,10 +81,14 @@ class Entries:
     images: np.ndarray = _array(np.float32, "images", "size")  # a = V_I I
     captions: Texts = _array(np.int64, "sentences")  # the raw sentences
     words: np.ndarray = _array(np.int32, "sentences", "longest")  # as `sentences.pad` makes them
-    vectors: np.ndarray = _array(np.float32, "sentences", "size")  # v_s, see `expansion`
+    vectors: np.ndarray = _array(np.float16, "sentences", "size")  # v_s, see `expansion`
     mean_log_probs: np.ndarray = _array(np.float32, "sentences")  # log P(s|mean image)
     log_marginals: np.ndarray = _array(np.float64, "sentences")  # log P(s)
     owners: np.ndarray = _array(np.int32, "sentences")  # the row of its image, or `NO_IMAGE`
+
+    def __post_init__(self):
+        # They are computed as float32, and were stored so by earlier releases.
+        object.__setattr__(self, "vectors", self.vectors.astype(np.float16, copy=False))
 
     @classmethod
     def join(cls, parts: Sequence["Entries"]) -> "Entries":
@@ -147,7 +151,9 @@ class Index(Entries):
     @property
     def table(self) -> SentenceTable:
         """The sentences as `Searcher` takes them."""
-        return SentenceTable(self.words, self.vectors, self.mean_log_probs, self.log_marginals)
+        # Vectors only choose the shortlist, and of the small types this one is cast fastest.
+        vectors = self.vectors.astype(tf.bfloat16.as_numpy_dtype)
+        return SentenceTable(self.words, vectors, self.mean_log_probs, self.log_marginals)
 
     def save(self, folder: str) -> None:
         """Writes the arrays and, last, the header."""
@@ -196,7 +202,8 @@ def _load_array(folder: str, name: str, dtype: np.dtype, shape: tuple) -> np.nda
                 array = np.load(io.BytesIO(file.read()))
     except (OSError, ValueError, EOFError, tf.errors.NotFoundError) as error:
         raise UserError(f"{path} cannot be read: {error}; the index is damaged.") from error
-    if (array.dtype, array.shape) != (dtype, shape):
+    earlier = np.float32 if dtype == np.float16 else dtype
+    if array.dtype not in (dtype, earlier) or array.shape != shape:
         raise UserError(
             f"{path} holds {array.dtype} {list(array.shape)}, but the index has {dtype} "
             f"{list(shape)} by its header: it is damaged."

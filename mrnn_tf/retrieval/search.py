@@ -22,6 +22,7 @@ BY_COUNT = 0  # a shortlist of `shortlist_size`
 NOTHING = -1  # the row of a missing result
 _FEW = 3  # times k: what is scored first
 _SENTENCES_AT_ONCE = 128
+_CAST_AT_ONCE = 8192  # vectors; they stay in the processor's cache
 
 
 class Hits(NamedTuple):
@@ -74,7 +75,7 @@ class Searcher:
     Args:
         mean: float [M]. The mean image, projected.
         images: float [I, M]. V_I I of the images.
-        table: `None` where no sentences are searched for.
+        table: `None` where no sentences are searched for. Vectors of 16 bits are kept so.
 
     Attributes:
         arrays: the variables beside the model's, which a SavedModel must own.
@@ -163,7 +164,7 @@ class Searcher:
 
         def search_listed(query: tf.Tensor) -> Hits:
             image = tf.gather(images, query)  # of one query
-            told = tf.matmul(image - arrays["mean"], arrays["vectors"], transpose_b=True)
+            told = _products(image - arrays["mean"], arrays["vectors"])
             near = _highest(arrays["priors"] + told, count)
             sentences = scorer.read(tf.gather(arrays["words"], near[0]))
             zeros = tf.zeros([count], tf.int32)
@@ -222,6 +223,19 @@ def _answer(
     return Hits(*hits, tf.reduce_sum(used))
 
 
+def _products(queries: tf.Tensor, vectors: tf.Variable) -> tf.Tensor:
+    """Inner products [Q, S] of queries [Q, M] and vectors [S, M] of any type, cast in blocks."""
+    count = vectors.shape[0]
+    if vectors.dtype == tf.float32 or count <= _CAST_AT_ONCE:
+        return tf.matmul(queries, tf.cast(vectors, tf.float32), transpose_b=True)
+
+    def of_block(numbers: tf.Tensor) -> tf.Tensor:
+        block = tf.cast(vectors[numbers[0] : numbers[-1] + 1], tf.float32)
+        return tf.matmul(block, queries, transpose_b=True)
+
+    return tf.transpose(in_blocks(of_block, count, tf.TensorSpec([None, None]), _CAST_AT_ONCE))
+
+
 def _highest(estimates: tf.Tensor, count: int) -> tf.Tensor:
     """The rows [Q, count] of the highest estimates [Q, items]; of equal ones the first."""
     estimates = tf.debugging.check_numerics(estimates, "an estimate of log P(s|I)")
@@ -251,4 +265,6 @@ def _nothing(queries: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
 def _variable(array: np.ndarray) -> tf.Variable:
     array = np.asarray(array)
     kind = np.int32 if array.dtype.kind == "i" else np.float32
-    return tf.Variable(array.astype(kind, copy=False), trainable=False)
+    if array.dtype.itemsize > 2:
+        array = array.astype(kind, copy=False)
+    return tf.Variable(array, trainable=False)
