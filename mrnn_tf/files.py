@@ -1,13 +1,22 @@
 """Files that appear whole or not at all, on any file system that TensorFlow knows."""
 
+import contextlib
+import errno
+import fcntl
+import glob
 import json
 import os
+import shutil
+import time
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import tensorflow as tf
 
 from mrnn_tf.errors import UserError
+
+_LOCKED_BY_THEN = 60.0  # seconds after which a directory has been locked by whoever made it
 
 
 def read_json(path: str, wanted: str) -> Any:
@@ -38,19 +47,29 @@ def write_json(path: str, content: Any) -> None:
 
 
 def publish(source: str, target: str, last: str) -> None:
-    """Makes a finished local directory appear at its place, whole.
+    """Makes a finished local directory appear at its place, whole, or raises `UserError`.
 
-    It is copied beside the target and renamed. A store without directories cannot rename one: there
-    the file named `last`, without which the directory counts for nothing, is copied last.
+    It is copied beside the target, under a name of its own, and renamed: of several processes that
+    publish to one target only one can. A store without directories cannot rename one: there the
+    file named `last`, without which the directory counts for nothing, is copied last.
     """
     if "://" in target:
-        copy(source, target, last)
-        return
-    beside = f"{target}.partial"
-    if tf.io.gfile.exists(beside):
-        tf.io.gfile.rmtree(beside)
-    copy(source, beside, last)
-    os.rename(beside, target)  # an empty directory there gives way, a full one does not
+        return copy(source, target, last)
+    _remove_abandoned(f"{glob.escape(target)}.*partial")
+    partial = f"{target}.{uuid.uuid4().hex}.partial"
+    os.makedirs(partial)
+    with _locked(partial):
+        try:
+            copy(source, partial, last)
+            os.rename(partial, target)  # an empty directory there gives way, a full one does not
+        except BaseException as error:
+            shutil.rmtree(partial, ignore_errors=True)
+            if isinstance(error, OSError) and error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                raise UserError(
+                    f"{target} was published by another process meanwhile: run the command again "
+                    "for a version of its own."
+                ) from None
+            raise
 
 
 def copy(source: str, target: str, last: str) -> None:
@@ -64,3 +83,23 @@ def copy(source: str, target: str, last: str) -> None:
         path = tf.io.gfile.join(target, name)
         tf.io.gfile.makedirs(os.path.dirname(path))
         tf.io.gfile.copy(tf.io.gfile.join(source, name), path, overwrite=True)
+
+
+@contextlib.contextmanager
+def _locked(directory: str) -> Iterator[None]:
+    """Holds a lock that the system releases when the process ends, however it ends."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _remove_abandoned(pattern: str) -> None:
+    """Removes what killed processes left: directories that nobody has locked for a while."""
+    for directory in glob.glob(pattern):
+        with contextlib.suppress(OSError):  # it is locked, or gone
+            if time.time() - os.stat(directory).st_mtime > _LOCKED_BY_THEN:
+                with _locked(directory):
+                    shutil.rmtree(directory)

@@ -6,7 +6,7 @@ import pytest
 import skimage.data
 import tensorflow as tf
 
-from mrnn_tf.vision import efficientnet_lite, encoders, pickles
+from mrnn_tf.vision import efficientnet_lite, encoders, torch_file
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def numpy_lite0(x, tensors):
 
 def test_lite0_equals_its_float64_reference(lite0):
     prepared = lite0.prepare(skimage.data.coffee())
-    stored = pickles.read_torch(efficientnet_lite.packaged_weights())
+    stored = torch_file.read_torch(efficientnet_lite.packaged_weights())
     tensors = {name: tensor.astype(np.float64) for name, tensor in stored.items()}
     expected = numpy_lite0(prepared[0].numpy().astype(np.float64), tensors)
     np.testing.assert_allclose(lite0.encode(prepared[tf.newaxis])[0], expected, atol=5e-5)

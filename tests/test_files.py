@@ -1,3 +1,7 @@
+import multiprocessing
+import os
+import shutil
+
 import pytest
 import tensorflow as tf
 
@@ -15,11 +19,61 @@ def built(tmp_path):
 def test_a_directory_appears_whole_and_leftovers_go(built, tmp_path):
     (tmp_path / "there" / "1.partial").mkdir(parents=True)
     (tmp_path / "there" / "1.partial" / "of a killed run").touch()
+    os.utime(tmp_path / "there" / "1.partial", (0, 0))
     files.publish(built, str(tmp_path / "there" / "1"), last="a.marker")
     assert {str(p.relative_to(tmp_path / "there")) for p in (tmp_path / "there").rglob("*")} == {
         "1", "1/a.marker", "1/parts", "1/parts/z",
     }  # fmt: skip
     assert (tmp_path / "there" / "1" / "parts" / "z").read_bytes() == b"\x00\xff"
+
+
+def publish(built, target, gate, results):
+    gate.wait()
+    try:
+        files.publish(built, target, last="a.marker")
+        results.put(built)
+    except files.UserError as error:
+        results.put(str(error))
+
+
+def test_of_several_publishers_one_wins(built, tmp_path):
+    """With one name for what is being copied, they overwrote and removed each other's files."""
+    target, context = tmp_path / "there" / "1", multiprocessing.get_context("fork")
+    sources = [shutil.copytree(built, f"{built}-{number}") for number in range(6)]
+    for number, source in enumerate(sources):
+        with open(os.path.join(source, "a.marker"), "w") as file:
+            file.write(str(number))
+        for part in range(40):
+            with open(os.path.join(source, "parts", str(part)), "w") as file:
+                file.write(str(number))
+    for _ in range(5):
+        gate, results = context.Barrier(len(sources)), context.Queue()
+        arguments = [(source, str(target), gate, results) for source in sources]
+        processes = [context.Process(target=publish, args=each) for each in arguments]
+        for process in processes:
+            process.start()
+        answers = [results.get(timeout=60) for _ in processes]
+        for process in processes:
+            process.join()
+        [winner] = [answer for answer in answers if answer in sources]
+        others = [answer for answer in answers if answer != winner]
+        assert all("published by another process meanwhile" in answer for answer in others)
+        written = {path.read_bytes() for path in target.rglob("*") if path.is_file()}
+        assert written == {winner.rpartition("-")[2].encode(), b"\x00\xff"}
+        assert len(list(target.rglob("*"))) == 43
+        assert [path.name for path in target.parent.iterdir()] == ["1"]
+        shutil.rmtree(target)
+
+
+def test_what_another_process_is_copying_is_left_alone(built, tmp_path):
+    partial = tmp_path / "there" / "1.other.partial"
+    partial.mkdir(parents=True)
+    os.utime(partial, (0, 0))
+    with files._locked(str(partial)):
+        files.publish(built, str(tmp_path / "there" / "1"), last="a.marker")
+    assert partial.exists()
+    files.publish(built, str(tmp_path / "there" / "2"), last="a.marker")
+    assert partial.exists()  # of another version
 
 
 def test_on_a_store_without_renames_the_marker_comes_last(built, monkeypatch):

@@ -51,3 +51,37 @@ def test_a_bad_jsonl_line_is_reported_and_the_others_are_read(
     assert [image.image_id for image in images] == ["1.jpg", "3.jpg"]
     assert problems.names(kind) == [str(tmp_path / "captions.jsonl") + ":2"]
     assert len(problems) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "misspelt", "meant"),
+    [
+        (b'{"image": "2.jpg", "caption": ["a dog"]}', "caption", "captions"),
+        (b'{"image": "2.jpg", "Captions": ["a dog"]}', "Captions", "captions"),
+        (b'{"image": "2.jpg", "captions": ["a dog"], "splt": "val"}', "splt", "split"),
+    ],
+)
+def test_a_misspelt_key_is_reported(line, misspelt, meant, tmp_path, write, problems):
+    source = write({"captions.jsonl": b'{"image": "1.jpg", "split": "test"}\n%s' % line})
+    assert len(read_dataset("jsonl", source, problems)) == 2
+    kind = f"key `{misspelt}`, where `{meant}` may be meant"
+    assert problems.names(kind) == [str(tmp_path / "captions.jsonl") + ":2"]
+
+
+def test_splits_are_made_where_none_are_given(write, problems):
+    lines = [f'{{"image": "{i}.jpg", "captions": ["a dog"]}}' for i in range(1000)]
+    images = read_dataset("jsonl", write({"captions.jsonl": "\n".join(lines)}), problems)
+    counts = [sum(image.split == split for image in images) for split in ("train", "val", "test")]
+    assert 760 < counts[0] < 840
+    assert all(70 < count < 130 for count in counts[1:])
+    # An image keeps its split when others are added.
+    source = write({"captions.jsonl": "\n".join([*lines[500:], '{"image": "plain.jpg"}'])})
+    fewer = read_dataset("jsonl", source, problems)
+    assert fewer[:-1] == images[500:]
+    assert fewer[-1].split == "test"
+    # One split that is given says that the others are meant as they are.
+    given = '{"image": "given.jpg", "captions": ["a cat"], "split": "val"}'
+    source = write({"captions.jsonl": "\n".join([*lines, given])})
+    splits = [image.split for image in read_dataset("jsonl", source, problems)]
+    assert splits == ["train"] * 1000 + ["val"]
+    assert len(problems) == 0

