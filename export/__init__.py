@@ -1,3 +1,5 @@
 """From a run directory to what a server loads."""
 
-import mrnn_tf  # noqa: F401 (it says which extra is missing)
+from mrnn_tf import extras
+
+extras.check_program()

@@ -1,3 +1,5 @@
 """Serving: a server for one machine, a client for any, and deployments."""
 
-import mrnn_tf  # noqa: F401 (it says which extra is missing)
+from mrnn_tf import extras
+
+extras.check_program()

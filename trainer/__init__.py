@@ -2,7 +2,9 @@
 
 import os
 
-import mrnn_tf  # noqa: F401 (it says which extra is missing)
+from mrnn_tf import extras
+
+extras.check_program()
 
 # TensorFlow's C++ start-up chatter, which would hide the programs' own lines.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
