@@ -179,7 +179,9 @@ class TrainConfig(Config):
     learning_rate: float = field(1e-3, "the highest learning rate", at_least=0.0)
     momentum: float = field(0.0, "momentum of sgd", at_least=0.0, below=1.0)
     schedule: str = field("cosine", "course of the learning rate", choices=SCHEDULES)
-    warmup_steps: int = field(100, "steps in which the learning rate rises", at_least=0)
+    warmup_steps: int = field(
+        100, "steps in which the learning rate rises, at most a fifth of all", at_least=0
+    )
     clip_norm: float = field(10.0, "highest norm of the gradient; 0 clips nothing", at_least=0.0)
     l2: float = field(0.0, "lambda of Eq. 6, the weight of ||theta||^2", at_least=0.0)
     max_words: int = field(30, "longer training captions are left out", at_least=1)

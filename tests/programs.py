@@ -53,6 +53,8 @@ def start(folder: Path, module: str, *arguments, environment: dict | None = None
     """Starts `python -m module arguments`; its output goes to files in a new folder."""
     logs = folder / f"program-{time.monotonic_ns()}"
     logs.mkdir(parents=True)
+    for name in ("out", "err"):
+        (logs / name).touch()
     process = _CONTEXT.Process(
         target=_main, args=(str(logs), module, [str(a) for a in arguments], environment or {})
     )

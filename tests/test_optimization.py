@@ -23,3 +23,9 @@ def test_the_warm_up_rises_to_the_peak():
 def test_the_optimizer_is_the_configured_one(name):
     optimizer = optimization.create(TrainConfig(optimizer=name), 0.5, 10)
     assert type(optimizer).__name__.lower() == name
+
+
+def test_the_warm_up_of_a_short_run_is_a_fifth_of_it():
+    optimizers = [optimization.create(TrainConfig(), 1e-3, steps) for steps in (50, 5000)]
+    first = [float(optimizer.learning_rate) for optimizer in optimizers]
+    np.testing.assert_allclose(first, [1e-3 / 10, 1e-3 / 100], rtol=1e-3)

@@ -159,6 +159,47 @@ def test_killed_at_random_moments_it_ends_with_the_same_weights(tiny_data, tmp_p
     )  # nothing is left over
 
 
+def test_a_short_run_that_is_killed_goes_on_from_its_last_evaluation(tiny_data, tmp_path):
+    """All its steps are fewer than those between two checkpoints."""
+    more = ["--checkpoint_steps=500", "--evaluate_epochs=1"]
+    arguments = ["--data", tiny_data, *TINY, *more, "--job_dir", tmp_path / "job"]
+    killed = programs.start(tmp_path, "trainer.task", *arguments)
+    wait_for_step(killed, 20)
+    killed.process.kill()
+    killed.wait()
+    assert "Starting at step 0" in killed.err
+    done = programs.run(tmp_path, "trainer.task", *arguments)
+    assert done.code == 0, done.err
+    [step] = re.findall(r"Resuming from \S+model-(\d+)", done.err)
+    assert int(step) >= 12 and int(step) % 6 == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_asked_to_stop_saves_and_says_so(tiny_data, tmp_path, number):
+    more = ["--checkpoint_steps=500", "--evaluate_epochs=500"]
+    arguments = ["--data", tiny_data, *TINY, *more, "--job_dir", tmp_path / "job"]
+    stopped = programs.start(tmp_path, "trainer.task", *arguments)
+    wait_for_step(stopped, 6)
+    os.kill(stopped.process.pid, number)
+    assert stopped.wait().code == RESTART_ME, stopped.err
+    assert "a second signal ends it at once" in stopped.err
+    [step] = re.findall(r"saved step (\d+); the same command goes on", stopped.err)
+    assert checkpoint_steps(str(tmp_path / "job" / "checkpoints"), "model") == [int(step)]
+
+
+def test_a_run_without_validation_captions_says_what_that_means(tiny_data, tmp_path):
+    data = shutil.copytree(tiny_data, tmp_path / "data")
+    info = json.loads((data / "dataset.json").read_text())
+    del info["splits"]["val"]
+    (data / "dataset.json").write_text(json.dumps(info))
+    arguments = ["--data", data, *TINY, "--epochs=1", "--job_dir", tmp_path / "job"]
+    done = programs.run(tmp_path, "trainer.task", *arguments)
+    assert done.code == 0, done.err
+    assert "has no validation captions" in done.err
+    assert "finished at step 6, nothing evaluated" in done.out
+    assert run.Run.load(str(tmp_path / "job")).step == 6
+
+
 def test_two_workers_killed_and_continued(tiny_data, tmp_path, undisturbed):
     arguments = ["--data", tiny_data, "--job_dir", tmp_path / "job", *TINY]
     workers = start_workers(tmp_path, arguments)

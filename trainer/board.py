@@ -1,5 +1,6 @@
 """What a run shows: lines in the log, a bar on a terminal, and TensorBoard."""
 
+import math
 import sys
 
 import numpy as np
@@ -58,7 +59,8 @@ class Board:
         """After the last step: word vectors and the score; returns captions of the samples."""
         self._bar.close()
         self._write_projector()
-        _write_scalars(self._val, self._bar.n, {"best_perplexity": perplexity})
+        if math.isfinite(perplexity):
+            _write_scalars(self._val, self._bar.n, {"best_perplexity": perplexity})
         return tuple(self._captions())
 
     def _write_projector(self) -> None:

@@ -10,7 +10,8 @@ from mrnn_tf.config import TrainConfig
 
 def create(config: TrainConfig, learning_rate: float, steps: int) -> keras.optimizers.Optimizer:
     """The configured optimizer; clipping is the training step's work, after the all-reduce."""
-    rate = LearningRate(config.schedule, learning_rate, config.warmup_steps, steps)
+    warmup = min(config.warmup_steps, steps // 5)  # or a short run would be over before it
+    rate = LearningRate(config.schedule, learning_rate, warmup, steps)
     if config.optimizer == "sgd":
         return keras.optimizers.SGD(rate, momentum=config.momentum)
     return keras.optimizers.Adam(rate)

@@ -5,12 +5,13 @@ Example:
     python -m trainer.task --data data/flickr8k --job_dir runs/first --preset paper
 
 Every field of the configuration is a flag and overrides the preset. The same command continues a
-stopped run. Exit codes: 0 finished; 75 start it again: SIGTERM came and all is saved, or another
-worker was lost; 1 an error that starting again would not mend.
+stopped run. Exit codes: 0 finished; 75 start it again: SIGTERM or Ctrl-C came and all is saved, or
+another worker was lost; 130 it came twice; 1 an error that starting again would not mend.
 """
 
 import dataclasses
 import json
+import math
 import os
 import signal
 import sys
@@ -83,7 +84,15 @@ def main(_) -> None:
 
     # After the strategy, which takes the signal for itself when there are several workers.
     stop = []
-    signal.signal(signal.SIGTERM, lambda *_: stop.append(True))
+
+    def request_stop(*_) -> None:
+        if stop:
+            raise KeyboardInterrupt  # the second time it ends at once
+        stop.append(True)
+        logging.info("Saving, then stopping; a second signal ends it at once.")
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, request_stop)
 
     try:
         with records.naming_corruption(options.data):
@@ -91,7 +100,9 @@ def main(_) -> None:
         if not result.finished:
             sys.exit(RESTART_ME)
         if options.worker == 0:
-            best = f"best validation perplexity {result.perplexity:.3f}"
+            best = "nothing evaluated"
+            if math.isfinite(result.perplexity):
+                best = f"best validation perplexity {result.perplexity:.3f}"
             for name, caption in result.captions:
                 print(f"{name}: {caption}")
             print(f"finished at step {result.step}, {best}")

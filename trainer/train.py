@@ -16,6 +16,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import time
 from collections.abc import Callable
 
 import orbit
@@ -33,6 +34,8 @@ from trainer.checkpoints import Checkpoints
 from trainer.evaluation.captions import beam_scores
 from trainer.loops import Evaluator, Trainer
 from trainer.objectives import ExpectedCider, Likelihood
+
+_CHECKPOINT_SECONDS = 180.0  # the most time between two checkpoints
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -102,7 +105,7 @@ class Result:
 
     step: int
     finished: bool  # False: asked to stop, the same command goes on
-    perplexity: float  # the best on validation; infinite where there is none
+    perplexity: float  # the best on validation; infinite where nothing was evaluated
     captions: tuple[tuple[str, str], ...] = ()  # of the sample images, by name
 
 
@@ -161,6 +164,12 @@ def train(
         samples = validation = dataclasses.replace(source, split=schema.VAL)
         batches = pipeline.evaluation_batches(validation, config.batch_size)
         evaluator = Evaluator(network, pipeline.with_pixels(batches, network.encoder))
+    else:
+        logging.warning(
+            "%s has no validation captions: nothing is evaluated, and the last weights are taken "
+            "for the best.",
+            options.data,
+        )
 
     # 4. Resuming.
     state = {"network": network, "optimizers": optimizers, "progress": progress}
@@ -171,10 +180,12 @@ def train(
     if last_good:
         logging.info("Resuming from %s", last_good)
     else:
+        logging.info("Starting at step 0: %s holds no checkpoint.", options.checkpoint_dir)
         network.take_mean(source)
         if config.initial_run:
             begin_with(current)
     saved, board, logs = int(step.numpy()), None, options.tensorboard_dir
+    saved_at = time.monotonic()
     if options.worker == 0:
         claim(options, current)  # nothing can be refused any more
         board = Board(logs, current, samples, steps, saved)
@@ -199,7 +210,8 @@ def train(
             )
         if board:
             board.training(target, measured)
-        if evaluator and (target % due == 0 or target == steps):
+        is_due = target % due == 0 or target == steps
+        if evaluator and is_due:
             if network.encoder:
                 network.take_mean(source)
             measured = evaluator.evaluate(tf.constant(-1))
@@ -212,8 +224,9 @@ def train(
                 board.evaluation(target, measured, is_best)
                 evaluated(target, measured)
         stopping = trainer.anyone(stop_requested())
-        if target - saved >= config.checkpoint_steps or target == steps or stopping:
-            last_good, saved = checkpoints.save(target), target
+        is_late = trainer.anyone(time.monotonic() - saved_at > _CHECKPOINT_SECONDS)
+        if target - saved >= config.checkpoint_steps or is_due or is_late or stopping:
+            last_good, saved, saved_at = checkpoints.save(target), target, time.monotonic()
         if stopping and target < steps:
             logging.info("Asked to stop: saved step %d; the same command goes on.", target)
             return Result(target, False, float(progress.best_perplexity.numpy()))
