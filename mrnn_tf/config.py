@@ -199,7 +199,7 @@ class TrainConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class RunConfig:
+class RunConfig(Config):
     """The contents of a run's `config.json`: all that is needed to build its model again."""
 
     model: ModelConfig
@@ -209,16 +209,11 @@ class RunConfig:
     encoder: dict  # what made the features, `identity` first of all; see DatasetInfo
     dataset: str  # the fingerprint of the training data
 
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        parts = {
-            "model": ModelConfig.from_dict(values["model"]),
-            "train": TrainConfig.from_dict(values["train"]),
-        }
-        return cls(**{**values, **parts})
+        model = ModelConfig.from_dict(values["model"])
+        train = TrainConfig.from_dict(values["train"])
+        return super().from_dict({**values, "model": model, "train": train})
 
     def difference(self, other: "RunConfig") -> str | None:
         """The first setting in which two runs differ, as a sentence part; `None` if none."""
