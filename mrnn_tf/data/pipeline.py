@@ -8,7 +8,7 @@ features stand once per caption, never per word. With images instead of features
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -110,17 +110,6 @@ def captions_by_id(directory: str, split: str) -> Iterator[tuple[str, list[str]]
         captions = batch[schema.CAPTIONS].to_list()
         for image_id, texts in zip(batch[schema.IDS].numpy(), captions, strict=True):
             yield image_id.decode(), [text.decode(errors="replace") for text in texts]
-
-
-def pictures(source: Source, wanted: Collection[str]) -> dict[str, bytes]:
-    """The encoded images with some ids; none where the records hold no images."""
-    encoded = {}
-    if wanted and schema.IMAGES in source.info.stores:
-        source = dataclasses.replace(source, stores=schema.IMAGES)
-        for batch in image_batches(source, _RECORDS_AT_ONCE):
-            named = zip(batch[schema.IDS].numpy(), batch[schema.IMAGES].numpy(), strict=True)
-            encoded |= {name.decode(): data for name, data in named if name.decode() in wanted}
-    return encoded
 
 
 def count_long(source: Source, max_words: int) -> int:
