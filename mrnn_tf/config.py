@@ -20,9 +20,6 @@ VARIANTS = (
 )  # fmt: skip
 CELLS = ("mrnn", "elman", "gru", "lstm")
 ACTIVATIONS = ("relu", "sigmoid", "scaled_tanh")
-OPTIMIZERS = ("adam", "sgd")
-SCHEDULES = ("constant", "cosine")
-OBJECTIVES = ("likelihood", "cider")
 REQUIRED = dataclasses.MISSING
 
 
@@ -94,15 +91,12 @@ def _fits(each: dataclasses.Field, value: Any) -> bool:
     kind, several, optional = item_type(each)
     if value is None:
         return optional
-    if several:
-        return type(value) is tuple and all(_is_one_of(each, kind, item) for item in value)
-    return _is_one_of(each, kind, value)
+    items = value if several else (value,)
+    return type(items) is tuple and all(_is_one_of(each, kind, item) for item in items)
 
 
 def _is_one_of(each: dataclasses.Field, kind: type, value: Any) -> bool:
-    if kind is float and type(value) is int:
-        value = float(value)
-    if type(value) is not kind:
+    if type(value) not in ((int, float) if kind is float else (kind,)):
         return False
     if kind in (int, float):
         return math.isfinite(value) and each.metadata["at_least"] <= value < each.metadata["below"]
@@ -169,16 +163,16 @@ class TrainConfig(Config):
     objective: str = field(
         "likelihood",
         "the paper's cost, or the expected CIDEr-D of what a beam search finds",
-        choices=OBJECTIVES,
+        choices=("likelihood", "cider"),
     )
     candidates: int = field(5, "sentences of an image that the objective cider weighs", at_least=2)
     initial_run: str = field("", "run directory whose best weights training begins with")
     epochs: float = field(20.0, "passes over the training captions", at_least=0.0)
     batch_size: int = field(128, "captions in a batch, over all devices and workers", at_least=1)
-    optimizer: str = field("adam", "how gradients are applied", choices=OPTIMIZERS)
+    optimizer: str = field("adam", "how gradients are applied", choices=("adam", "sgd"))
     learning_rate: float = field(1e-3, "the highest learning rate", at_least=0.0)
     momentum: float = field(0.0, "momentum of sgd", at_least=0.0, below=1.0)
-    schedule: str = field("cosine", "course of the learning rate", choices=SCHEDULES)
+    schedule: str = field("cosine", "course of the learning rate", choices=("constant", "cosine"))
     warmup_steps: int = field(100, "steps in which the learning rate rises", at_least=0)
     clip_norm: float = field(10.0, "highest norm of the gradient; 0 clips nothing", at_least=0.0)
     l2: float = field(0.0, "lambda of Eq. 6, the weight of ||theta||^2", at_least=0.0)
