@@ -100,9 +100,8 @@ def sample(
             best_first = tf.sort(logits, direction="DESCENDING")
             before = tf.cumsum(tf.nn.softmax(best_first), axis=-1, exclusive=True)
             kept = tf.where(before < top_p, best_first, logits.dtype.max)
-            logits = tf.where(
-                logits < tf.reduce_min(kept, -1, keepdims=True), logits.dtype.min, logits
-            )
+            least = tf.reduce_min(kept, -1, keepdims=True)
+            logits = tf.where(logits < least, logits.dtype.min, logits)
         chosen = tf.random.stateless_categorical(logits, 1, tf.stack([seed, t]), tf.int32)
         return tf.minimum(chosen[:, 0], logits.shape[-1] - 1)  # NaN draws beyond
 
@@ -248,14 +247,9 @@ def _read(step: Step, state: State, ids: tf.Tensor, prefix: tf.Tensor) -> tuple[
 
 
 def _follow(
-    step: Step,
-    state: State,
-    ids: tf.Tensor,
-    choose: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
-    max_words: int,
-    copies: int = 1,
+    step: Step, state: State, ids: tf.Tensor, choose: Callable, max_words: int, copies: int = 1
 ) -> Decoded:
-    """One word after the other, each chosen from the logits of the end sign and all words."""
+    """One word after the other; `choose` takes t and the logits of the end sign and all words."""
 
     def unfinished(t, ended, *_):
         return (t <= max_words) & ~tf.reduce_all(ended)
