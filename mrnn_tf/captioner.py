@@ -75,11 +75,7 @@ class Images:
     def answer(
         self, images: Photo | Sequence[Photo], ask: Callable[[np.ndarray, list[int]], Sequence]
     ) -> Any:
-        """One result an image: what `ask` makes of the features [B, D] and numbers of images.
-
-        A sequence of images gives a list, in which an image that cannot be read has an
-        `Unreadable`; alone it raises `UserError`.
-        """
+        """What `ask` makes of the features [B, D] and numbers of images: see `Captioner`."""
         if not is_batch(images):
             [result] = self.answer([images], ask)
             if isinstance(result, Unreadable):
