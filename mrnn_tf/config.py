@@ -55,24 +55,19 @@ class Config:
                 value = os.fspath(value)
                 object.__setattr__(self, each.name, value)
             if each.metadata and not _fits(each, value):
-                raise UserError(
-                    f"`{type(self).__name__}.{each.name}` must be {_wanted(each)}; got {value!r}."
-                )
+                name = f"{type(self).__name__}.{each.name}"
+                raise UserError(f"`{name}` must be {_wanted(each)}; got {value!r}.")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         names = [each.name for each in dataclasses.fields(cls)]
-        kept = {name: value for name, value in values.items() if name not in cls.removed}
+        own, kept = cls.__name__, {**values}
         for name, off in cls.removed.items():
-            if values.get(name, off) != off:
-                raise UserError(
-                    f"`{cls.__name__}.{name}` was removed: it must be {off}; got {values[name]!r}."
-                )
-        for name in kept:
-            if name not in names:
-                raise UserError(
-                    f"`{cls.__name__}` has no field `{name}`; its fields are {', '.join(names)}."
-                )
+            if (value := kept.pop(name, off)) != off:
+                raise UserError(f"`{own}.{name}` was removed: it must be {off}; got {value!r}.")
+        if unknown := [name for name in kept if name not in names]:
+            fields = ", ".join(names)
+            raise UserError(f"`{own}` has no field `{unknown[0]}`; its fields are {fields}.")
         return cls(**kept)
 
     def to_dict(self) -> dict[str, Any]:
