@@ -50,7 +50,7 @@ def training_batches(
 ) -> tf.data.Dataset:
     """Endless shuffled batches of exactly `batch_size` captions, of similar length.
 
-    `order` is the rest of the arguments of `_shuffled`.
+    `order` may give `shuffle_buffer`, `workers`, `worker` and `deterministic`: see `_shuffled`.
     """
     read = functools.partial(_captions, source, max_words=max_words)
     batched = functools.partial(_bucketed, batch_size=batch_size, drop_remainder=True)
