@@ -112,9 +112,7 @@ class PhotoIndex:
             raise UserError("The index has too few captioned images to rerank captions by.")
         return self._about(images, schema.CAPTION_RERANKED, RerankedCaption, k)
 
-    def _about(
-        self, images: Photo | Sequence[Photo], signature: str, result: type, k: int | None
-    ) -> list:
+    def _about(self, images, signature: str, result: type, k: int | None) -> list:
         def ask(features: np.ndarray, _) -> list[list]:
             return self._run(signature, result, k, features=tf.constant(features))
 

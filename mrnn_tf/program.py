@@ -137,11 +137,11 @@ def sentence(error: Exception) -> str:
     """An error as one sentence that names flags where the library named arguments."""
     text = error.message if isinstance(error, tf.errors.OpError) else str(error)
     text = " ".join(text.split()) or type(error).__name__
-    return re.sub(
-        r"`(?:\w+\.)?(\w+)`",
-        lambda name: f"--{name[1]}" if name[1] in flags.FLAGS else name[0],
-        text,
-    )
+
+    def flag(name: re.Match) -> str:
+        return f"--{name[1]}" if name[1] in flags.FLAGS else name[0]
+
+    return re.sub(r"`(?:\w+\.)?(\w+)`", flag, text)
 
 
 def log_devices(require_gpu: bool) -> None:
