@@ -28,12 +28,11 @@ def expected(servable: IndexServable, name: str, inputs: Tensors, found: Tensors
     if name == schema.MODEL_INFO:
         rows = [model_info(servable, key)[schema.VALUES] for key in inputs[schema.KEYS]]
         return {schema.VALUES: np.stack(rows)}
-    score = schema.CONSENSUS if name == schema.CAPTION_RERANKED else schema.SCORES
-    compute, texts = {
-        schema.SEARCH_IMAGES: (_images, [schema.IDS]),
-        schema.SEARCH_SENTENCES: (_sentences, [schema.SENTENCES, schema.IDS]),
-        schema.SIMILAR_IMAGES: (_similar_images, [schema.IDS]),
-        schema.CAPTION_RERANKED: (_caption_reranked, [schema.CAPTIONS]),
+    compute, *texts, score = {
+        schema.SEARCH_IMAGES: (_images, schema.IDS, schema.SCORES),
+        schema.SEARCH_SENTENCES: (_sentences, schema.SENTENCES, schema.IDS, schema.SCORES),
+        schema.SIMILAR_IMAGES: (_similar_images, schema.IDS, schema.SCORES),
+        schema.CAPTION_RERANKED: (_caption_reranked, schema.CAPTIONS, schema.CONSENSUS),
     }[name]
     [queries] = inputs.values()
     rows = []

@@ -124,13 +124,9 @@ class MakePart(beam.DoFn):
                     else:
                         skipped.append(image_id)
         words = pad(self._vocabulary.ids(tf.constant(captions, tf.string)).to_list())
-        entries = Entries(
-            Texts.of(ids),
-            np.concatenate(images),
-            Texts.of(captions),
-            *SentenceTable.of(self._scorer, words, self._sample),
-            np.array(owners, np.int32),
-        )
+        table = SentenceTable.of(self._scorer, words, self._sample)
+        texts, owners = Texts.of(captions), np.array(owners, np.int32)
+        entries = Entries(Texts.of(ids), np.concatenate(images), texts, *table, owners)
         skipped = {f"skipped.{name}": array for name, array in vars(Texts.of(skipped)).items()}
         return {**entries.arrays(), **skipped, "read": read}
 
@@ -183,5 +179,4 @@ def read_arrays(path: str) -> Any:
 def read_lines(path: str) -> list[bytes]:
     """The lines of a text file that are not blank."""
     with tf.io.gfile.GFile(path, "rb") as file:
-        lines = [line.strip() for line in file.read().splitlines()]
-    return [line for line in lines if line]
+        return list(filter(None, map(bytes.strip, file.read().splitlines())))

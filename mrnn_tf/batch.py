@@ -53,8 +53,7 @@ def parse_options(argv: Sequence[str]) -> PipelineOptions:
         raise UserError(f"The runner {standard.runner} is not installed: {error}") from error
     known = options.get_all_options(drop_default=True)
     received = options.get_all_options(drop_default=True, retain_unknown_options=True)
-    unknown = sorted(set(received) - set(known))
-    if unknown:
+    if unknown := sorted(set(received) - set(known)):
         raise UserError(f"Unknown flag --{unknown[0]}: neither the program nor Apache Beam has it.")
     return options
 
@@ -101,5 +100,4 @@ def _progress(done: Callable[[], int], total: int, unit: str) -> Iterator[None]:
         finally:
             stop.set()
             thread.join()
-        bar.n = done()
-        bar.refresh()
+        bar.n = done()  # shown when the bar closes

@@ -64,20 +64,19 @@ class Unreadable:
 class Images:
     """Turns images of any kind into features [D], and asks something about these, in batches.
 
-    Without the signature `encode_image` it takes features only.
+    `takes` is a signature with features [B, D] as its only matrix. Without the signature
+    `encode_image` features alone are taken.
     """
 
-    def __init__(self, feature_size: int, encode: Signature | None = None):
-        self._feature_size, self._encode = feature_size, encode
+    def __init__(self, takes: Signature, encode: Signature | None = None):
+        inputs = tf.nest.flatten(takes.structured_input_signature)
+        [self.feature_size] = [spec.shape[1] for spec in inputs if spec.shape.rank == 2]
+        self._encode = encode
 
     def answer(
         self, images: Photo | Sequence[Photo], ask: Callable[[np.ndarray, list[int]], Sequence]
     ) -> Any:
-        """One result an image: what `ask` makes of the features [B, D] and numbers of images.
-
-        A sequence of images gives a list, in which an image that cannot be read has an
-        `Unreadable`; alone it raises `UserError`.
-        """
+        """What `ask` makes of the features [B, D] and numbers of images: see `Captioner`."""
         if not is_batch(images):
             [result] = self.answer([images], ask)
             if isinstance(result, Unreadable):
@@ -95,23 +94,27 @@ class Images:
         return results
 
     def _features(self, batch: Sequence[Photo]) -> list[np.ndarray | Unreadable]:
-        loaded = [_load(photo) for photo in batch]
+        loaded = [self._load(photo) for photo in batch]
         rows = [row for row, content in enumerate(loaded) if isinstance(content, bytes)]
-        if rows and self._encode is None:
-            for row in rows:
-                loaded[row] = Unreadable("The model has no image encoder: give features.")
-        elif rows:
+        if rows:
             encoded = self._encode(image_bytes=tf.constant([loaded[row] for row in rows]))
             for row, features in zip(rows, encoded[schema.FEATURES].numpy(), strict=True):
                 is_decoded = features.any()
                 loaded[row] = features if is_decoded else Unreadable("It cannot be decoded.")
-        size = self._feature_size
-        return [
-            Unreadable(f"The model takes {size} features, not {len(features)}.")
-            if isinstance(features, np.ndarray) and len(features) != size
-            else features
-            for features in loaded
-        ]
+        return loaded
+
+    def _load(self, photo: Photo) -> bytes | np.ndarray | Unreadable:
+        try:
+            content, size = photos.load(photo), self.feature_size
+            if isinstance(content, bytes) and self._encode is None:
+                raise UserError("The model has no image encoder: give features.")
+            if isinstance(content, np.ndarray) and len(content) != size:
+                raise UserError(f"The model takes {size} features, not {len(content)}.")
+            return content
+        except UserError as error:
+            return Unreadable(str(error))
+        except OSError as error:
+            return Unreadable(f"{photo}: {error.strerror or error}")
 
 
 class Captioner:
@@ -133,9 +136,9 @@ class Captioner:
 
     def __init__(self, signatures: Mapping[str, Signature]):
         self._signatures = signatures
-        self.feature_size = feature_size(signatures[schema.BEAM_DECODE])
+        decode, encode = signatures[schema.BEAM_DECODE], signatures.get(schema.ENCODE_IMAGE)
+        self.images = Images(decode, encode)
         self.fingerprints = fingerprints(signatures)
-        self.images = Images(self.feature_size, signatures.get(schema.ENCODE_IMAGE))
 
     @classmethod
     def load(cls, path: str | os.PathLike, *, top_k: int = TOP_K, **search) -> "Captioner":
@@ -210,8 +213,7 @@ class Captioner:
         return self.images.answer(images, lambda features, _: features)
 
     def _captions(self, features: np.ndarray, prefix: str, n: int | None) -> list[list[Caption]]:
-        prefixes = tf.constant([prefix] * len(features))
-        batch = self._run(schema.BEAM_DECODE, features=tf.constant(features), prefix=prefixes)
+        batch = self._run(schema.BEAM_DECODE, features, prefix=[prefix] * len(features))
         names = schema.WORDS, schema.WORD_LOG_PROBS, schema.WORD_EVIDENCE
         columns = [batch[name] for name in (schema.CAPTIONS, schema.LOG_PROBS, *names)]
         return [
@@ -224,29 +226,24 @@ class Captioner:
         ]
 
     def _scores(self, features: np.ndarray, sentences: list[str]) -> list[Score]:
-        texts = tf.constant(sentences)
-        features = tf.constant(features)
-        batch = self._run(schema.SENTENCE_LOG_PROB, features=features, sentences=texts)
+        batch = self._run(schema.SENTENCE_LOG_PROB, features, sentences=sentences)
         names = schema.LOG_PROB, schema.PERPLEXITY, schema.NUM_UNKNOWN
         figures = zip(*(batch[name].tolist() for name in names), strict=True)
-        words = [[*tokens, schema.END.encode()] for tokens in text.tokenize(texts).to_list()]
-        return [
-            Score(*row, _words(tokens, log_probs))
-            for row, tokens, log_probs in zip(
-                figures, words, batch[schema.WORD_LOG_PROBS], strict=True
-            )
-        ]
+        words = [[*tokens, schema.END.encode()] for tokens in text.tokenize(sentences).to_list()]
+        rows = zip(figures, words, batch[schema.WORD_LOG_PROBS], strict=True)
+        return [Score(*row, _words(tokens, log_probs)) for row, tokens, log_probs in rows]
 
     def _next_words(self, features: np.ndarray, prefix: str, k: int | None) -> list[list]:
-        prefixes = tf.constant([prefix] * len(features))
-        batch = self._run(schema.NEXT_WORD, features=tf.constant(features), prefix=prefixes)
+        batch = self._run(schema.NEXT_WORD, features, prefix=[prefix] * len(features))
         return [
             [(w.decode(), float(np.exp(p))) for w, p in zip(words, log_probs, strict=True) if w][:k]
             for words, log_probs in zip(batch[schema.WORDS], batch[schema.LOG_PROBS], strict=True)
         ]
 
-    def _run(self, name: str, **inputs: tf.Tensor) -> dict[str, np.ndarray]:
-        return {key: value.numpy() for key, value in self._signatures[name](**inputs).items()}
+    def _run(self, name: str, features: np.ndarray, **texts: list[str]) -> dict[str, np.ndarray]:
+        texts = {key: tf.constant(value) for key, value in texts.items()}
+        outputs = self._signatures[name](features=tf.constant(features), **texts)
+        return {key: value.numpy() for key, value in outputs.items()}
 
 
 def is_batch(images: Photo | Sequence[Photo]) -> bool:
@@ -254,13 +251,6 @@ def is_batch(images: Photo | Sequence[Photo]) -> bool:
     if isinstance(images, np.ndarray):
         return images.ndim == 2 and images.dtype.kind == "f"
     return isinstance(images, list | tuple)
-
-
-def feature_size(signature: Signature) -> int:
-    """D of a signature that takes features [B, D], its only matrix."""
-    inputs = tf.nest.flatten(signature.structured_input_signature)
-    [matrix] = [spec for spec in inputs if spec.shape.rank == 2]
-    return matrix.shape[1]
 
 
 def fingerprints(signatures: Mapping[str, Signature]) -> dict[str, str]:
@@ -287,15 +277,6 @@ class _Signatures(dict):
     def __init__(self, loaded: Any):
         super().__init__(loaded.signatures)
         self._loaded = loaded
-
-
-def _load(photo: Photo) -> bytes | np.ndarray | Unreadable:
-    try:
-        return photos.load(photo)
-    except UserError as error:
-        return Unreadable(str(error))
-    except OSError as error:
-        return Unreadable(f"{photo}: {error.strerror or error}")
 
 
 def _words(

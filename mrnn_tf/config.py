@@ -20,9 +20,6 @@ VARIANTS = (
 )  # fmt: skip
 CELLS = ("mrnn", "elman", "gru", "lstm")
 ACTIVATIONS = ("relu", "sigmoid", "scaled_tanh")
-OPTIMIZERS = ("adam", "sgd")
-SCHEDULES = ("constant", "cosine")
-OBJECTIVES = ("likelihood", "cider")
 REQUIRED = dataclasses.MISSING
 
 
@@ -58,24 +55,19 @@ class Config:
                 value = os.fspath(value)
                 object.__setattr__(self, each.name, value)
             if each.metadata and not _fits(each, value):
-                raise UserError(
-                    f"`{type(self).__name__}.{each.name}` must be {_wanted(each)}; got {value!r}."
-                )
+                name = f"{type(self).__name__}.{each.name}"
+                raise UserError(f"`{name}` must be {_wanted(each)}; got {value!r}.")
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
         names = [each.name for each in dataclasses.fields(cls)]
-        kept = {name: value for name, value in values.items() if name not in cls.removed}
+        own, kept = cls.__name__, {**values}
         for name, off in cls.removed.items():
-            if values.get(name, off) != off:
-                raise UserError(
-                    f"`{cls.__name__}.{name}` was removed: it must be {off}; got {values[name]!r}."
-                )
-        for name in kept:
-            if name not in names:
-                raise UserError(
-                    f"`{cls.__name__}` has no field `{name}`; its fields are {', '.join(names)}."
-                )
+            if (value := kept.pop(name, off)) != off:
+                raise UserError(f"`{own}.{name}` was removed: it must be {off}; got {value!r}.")
+        if unknown := [name for name in kept if name not in names]:
+            fields = ", ".join(names)
+            raise UserError(f"`{own}` has no field `{unknown[0]}`; its fields are {fields}.")
         return cls(**kept)
 
     def to_dict(self) -> dict[str, Any]:
@@ -94,15 +86,12 @@ def _fits(each: dataclasses.Field, value: Any) -> bool:
     kind, several, optional = item_type(each)
     if value is None:
         return optional
-    if several:
-        return type(value) is tuple and all(_is_one_of(each, kind, item) for item in value)
-    return _is_one_of(each, kind, value)
+    items = value if several else (value,)
+    return type(items) is tuple and all(_is_one_of(each, kind, item) for item in items)
 
 
 def _is_one_of(each: dataclasses.Field, kind: type, value: Any) -> bool:
-    if kind is float and type(value) is int:
-        value = float(value)
-    if type(value) is not kind:
+    if type(value) not in ((int, float) if kind is float else (kind,)):
         return False
     if kind in (int, float):
         return math.isfinite(value) and each.metadata["at_least"] <= value < each.metadata["below"]
@@ -169,16 +158,16 @@ class TrainConfig(Config):
     objective: str = field(
         "likelihood",
         "the paper's cost, or the expected CIDEr-D of what a beam search finds",
-        choices=OBJECTIVES,
+        choices=("likelihood", "cider"),
     )
     candidates: int = field(5, "sentences of an image that the objective cider weighs", at_least=2)
     initial_run: str = field("", "run directory whose best weights training begins with")
     epochs: float = field(20.0, "passes over the training captions", at_least=0.0)
     batch_size: int = field(128, "captions in a batch, over all devices and workers", at_least=1)
-    optimizer: str = field("adam", "how gradients are applied", choices=OPTIMIZERS)
+    optimizer: str = field("adam", "how gradients are applied", choices=("adam", "sgd"))
     learning_rate: float = field(1e-3, "the highest learning rate", at_least=0.0)
     momentum: float = field(0.0, "momentum of sgd", at_least=0.0, below=1.0)
-    schedule: str = field("cosine", "course of the learning rate", choices=SCHEDULES)
+    schedule: str = field("cosine", "course of the learning rate", choices=("constant", "cosine"))
     warmup_steps: int = field(
         100, "steps in which the learning rate rises, at most a fifth of all", at_least=0
     )
@@ -201,7 +190,7 @@ class TrainConfig(Config):
 
 
 @dataclasses.dataclass(frozen=True)
-class RunConfig:
+class RunConfig(Config):
     """The contents of a run's `config.json`: all that is needed to build its model again."""
 
     model: ModelConfig
@@ -211,16 +200,11 @@ class RunConfig:
     encoder: dict  # what made the features, `identity` first of all; see DatasetInfo
     dataset: str  # the fingerprint of the training data
 
-    def to_dict(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
-
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        parts = {
-            "model": ModelConfig.from_dict(values["model"]),
-            "train": TrainConfig.from_dict(values["train"]),
-        }
-        return cls(**{**values, **parts})
+        model = ModelConfig.from_dict(values["model"])
+        train = TrainConfig.from_dict(values["train"])
+        return super().from_dict({**values, "model": model, "train": train})
 
     def difference(self, other: "RunConfig") -> str | None:
         """The first setting in which two runs differ, as a sentence part; `None` if none."""

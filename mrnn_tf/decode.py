@@ -100,9 +100,8 @@ def sample(
             best_first = tf.sort(logits, direction="DESCENDING")
             before = tf.cumsum(tf.nn.softmax(best_first), axis=-1, exclusive=True)
             kept = tf.where(before < top_p, best_first, logits.dtype.max)
-            logits = tf.where(
-                logits < tf.reduce_min(kept, -1, keepdims=True), logits.dtype.min, logits
-            )
+            least = tf.reduce_min(kept, -1, keepdims=True)
+            logits = tf.where(logits < least, logits.dtype.min, logits)
         chosen = tf.random.stateless_categorical(logits, 1, tf.stack([seed, t]), tf.int32)
         return tf.minimum(chosen[:, 0], logits.shape[-1] - 1)  # NaN draws beyond
 
@@ -127,14 +126,13 @@ def beam(
     first_row = tf.range(images)[:, tf.newaxis] * width
     longest = float(max_words + 1) ** length_power
 
-    def undecided(t, ids, state, live, done, scores):
-        del ids, state, done, scores
+    def undecided(t, _ids, _state, live, *_):
         return (t <= max_words) & tf.reduce_any(live.log_probs > _MISSING)
 
     def extend(t, ids, state, live, done, scores):
         is_live = tf.reshape(live.log_probs > _MISSING, [-1])
         rows = tf.where(is_live)[:, 0]
-        logits, state = step(tf.gather(ids, rows), _gather_rows(state, rows))
+        logits, state = step(tf.gather(ids, rows), _gather(state, rows))
         norm = tf.reduce_logsumexp(logits, axis=-1, keepdims=True)
         # Where each live sentence is among the rows; the others may have any, and stay missing.
         place = tf.maximum(tf.cumsum(tf.cast(is_live, tf.int32)) - 1, 0)
@@ -148,7 +146,7 @@ def beam(
         done = Decoded(tf.pad(done.ids, pad), done.log_probs, tf.pad(done.word_log_probs, pad))
         both = tf.nest.map_structure(lambda a, b: tf.concat([a, b], axis=1), done, ended)
         scores, kept = tf.math.top_k(tf.concat([scores, new_scores], axis=1), n_best)
-        done = _gather(both, kept)
+        done = _gather(both, kept, batch_dims=1)
 
         # The best words of every live sentence hold the best words of all.
         branches = min(width, logits.shape[-1] - _WORDS)
@@ -159,39 +157,27 @@ def beam(
         parent, branch = best // branches, best % branches
         chosen = tf.stack([parent, branch], axis=-1)
         words = tf.gather_nd(words, chosen, batch_dims=1)
-        live = _extended(_gather(live, parent), tf.gather_nd(gains, chosen, batch_dims=1), words)
+        parents = _gather(live, parent, batch_dims=1)
+        live = _extended(parents, tf.gather_nd(gains, chosen, batch_dims=1), words)
         # A live sentence only loses probability, and length can at best divide it by `longest`.
         hopeful = live.log_probs / longest > scores[:, -1:]
         live = live._replace(log_probs=tf.where(hopeful, live.log_probs, _MISSING))
-        state = _gather_rows(state, tf.gather(place, tf.reshape(first_row + parent, [-1])))
+        state = _gather(state, tf.gather(place, tf.reshape(first_row + parent, [-1])))
         return t + 1, tf.reshape(words, [-1]), state, live, done, scores
 
     def nothing(count: int) -> Decoded:
-        return Decoded(
-            tf.zeros([images, count, 0], tf.int32),
-            tf.fill([images, count], _MISSING),
-            tf.zeros([images, count, 0]),
-        )
+        no_words = tf.zeros([images, count, 0])
+        return Decoded(tf.cast(no_words, tf.int32), tf.fill([images, count], _MISSING), no_words)
 
     only_first = tf.where(tf.range(width) == 0, 0.0, _MISSING)
     live = nothing(width)._replace(log_probs=tf.repeat(only_first[tf.newaxis], images, axis=0))
     done = nothing(n_best)
     matrix, cube = tf.TensorShape([None, None]), tf.TensorShape([None, None, None])
     growing = Decoded(cube, matrix, cube)
-    shapes = tf.nest.map_structure(lambda each: tf.TensorShape([None, *each.shape[1:]]), state)
-    *_, done, _ = tf.while_loop(
-        undecided,
-        extend,
-        (0, ids, state, live, done, done.log_probs),
-        shape_invariants=(
-            tf.TensorShape([]),
-            tf.TensorShape([None]),
-            shapes,
-            growing,
-            growing,
-            matrix,
-        ),
-    )
+    rows = tf.nest.map_structure(lambda each: tf.TensorShape([None, *each.shape[1:]]), (ids, state))
+    first = (0, ids, state, live, done, done.log_probs)
+    shapes = (tf.TensorShape([]), *rows, growing, growing, matrix)
+    *_, done, _ = tf.while_loop(undecided, extend, first, shapes)
     return _finish(done, n_best, max_words)
 
 
@@ -222,18 +208,10 @@ def rescore(step: Step, state: State, ids: tf.Tensor, words: tf.Tensor) -> tf.Te
         gained = tf.where(words[t] == schema.PAD_ID, 0.0, _log_probs(logits, words[t]))
         return t + 1, words[t], state, tf.concat([scores, gained[:, tf.newaxis]], axis=1)
 
-    nothing = tf.zeros([tf.shape(ids)[0], 0])
-    *_, scores = tf.while_loop(
-        lambda t, *_: t < length,
-        read,
-        (0, ids, state, nothing),
-        shape_invariants=(
-            tf.TensorShape([]),
-            ids.shape,
-            tf.nest.map_structure(lambda each: each.shape, state),
-            tf.TensorShape([None, None]),
-        ),
-    )
+    first = (tf.constant(0), ids, state, tf.zeros([tf.shape(ids)[0], 0]))
+    *fixed, _ = tf.nest.map_structure(lambda each: each.shape, first)
+    shapes = (*fixed, tf.TensorShape([None, None]))  # the scores grow
+    *_, scores = tf.while_loop(lambda t, *_: t < length, read, first, shapes)
     return tf.pad(scores, [[0, 0], [0, tf.shape(words)[0] - length]])
 
 
@@ -269,14 +247,9 @@ def _read(step: Step, state: State, ids: tf.Tensor, prefix: tf.Tensor) -> tuple[
 
 
 def _follow(
-    step: Step,
-    state: State,
-    ids: tf.Tensor,
-    choose: Callable[[tf.Tensor, tf.Tensor], tf.Tensor],
-    max_words: int,
-    copies: int = 1,
+    step: Step, state: State, ids: tf.Tensor, choose: Callable, max_words: int, copies: int = 1
 ) -> Decoded:
-    """One word after the other, each chosen from the logits of the end sign and all words."""
+    """One word after the other; `choose` takes t and the logits of the end sign and all words."""
 
     def unfinished(t, ended, *_):
         return (t <= max_words) & ~tf.reduce_all(ended)
@@ -344,17 +317,13 @@ def _extended(some: Decoded, gains: tf.Tensor, words: tf.Tensor | int) -> Decode
     )
 
 
-def _gather(some: Decoded, chosen: tf.Tensor) -> Decoded:
-    return tf.nest.map_structure(lambda each: tf.gather(each, chosen, batch_dims=1), some)
+def _gather(some: Any, chosen: tf.Tensor, batch_dims: int = 0) -> Any:
+    return tf.nest.map_structure(lambda each: tf.gather(each, chosen, batch_dims=batch_dims), some)
 
 
 def _repeat(rows: State, copies: int) -> State:
     """Every row `copies` times, one beside the other."""
     return tf.nest.map_structure(lambda each: tf.repeat(each, copies, axis=0), rows)
-
-
-def _gather_rows(state: State, rows: tf.Tensor) -> State:
-    return tf.nest.map_structure(lambda each: tf.gather(each, rows), state)
 
 
 def _finite(scores: tf.Tensor) -> tf.Tensor:

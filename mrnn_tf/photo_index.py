@@ -13,7 +13,6 @@ from mrnn_tf.captioner import (
     Images,
     Signature,
     Unreadable,
-    feature_size,
     fingerprints,
     load_signatures,
 )
@@ -63,15 +62,15 @@ class PhotoIndex:
 
     def __init__(self, signatures: dict[str, Signature], captioner: Captioner | None = None):
         self._signatures = signatures
-        size = feature_size(signatures[schema.SIMILAR_IMAGES])
-        if captioner and captioner.feature_size != size:
+        own = Images(signatures[schema.SIMILAR_IMAGES])
+        self._images = captioner.images if captioner else own
+        if self._images.feature_size != own.feature_size:
             raise UserError(
-                f"`captioner` makes {captioner.feature_size} features, but the index was made of "
-                f"{size}: load the model that the index was made with."
+                f"`captioner` makes {self._images.feature_size} features, but the index was made "
+                f"of {own.feature_size}: load the model that the index was made with."
             )
         if captioner:
             check_together(captioner.fingerprints, fingerprints(signatures))
-        self._images = captioner.images if captioner else Images(size)
 
     @classmethod
     def load(cls, path: str | os.PathLike, captioner: Captioner | None = None) -> "PhotoIndex":
@@ -123,13 +122,11 @@ class PhotoIndex:
             raise UserError("The index has too few captioned images to rerank captions by.")
         return self._about(images, schema.CAPTION_RERANKED, RerankedCaption, k)
 
-    def _about(
-        self, images: Photo | Sequence[Photo], signature: str, result: type, k: int | None
-    ) -> list:
-        return self._images.answer(
-            images,
-            lambda features, _: self._run(signature, result, k, features=tf.constant(features)),
-        )
+    def _about(self, images, signature: str, result: type, k: int | None) -> list:
+        def ask(features: np.ndarray, _) -> list[list]:
+            return self._run(signature, result, k, features=tf.constant(features))
+
+        return self._images.answer(images, ask)
 
     def _run(self, signature: str, result: type, k: int | None, **inputs) -> list[list]:
         """The results of every query; what stands for a missing one is left out."""
@@ -137,9 +134,7 @@ class PhotoIndex:
         columns = [outputs[name].numpy() for name in _COLUMNS[result]]
         return [
             [
-                result(
-                    *(v.decode(errors="replace") if isinstance(v, bytes) else float(v) for v in row)
-                )
+                result(*map(_plain, row))
                 for row in zip(*query, strict=True)
                 if row[-1] > schema.MISSING_LOG_PROB / 2
             ][:k]

@@ -108,9 +108,7 @@ def given_flags(options: type[config.Config]) -> dict:
 def run(function: Callable[[list[str]], None], pass_unknown_flags: bool = False) -> None:
     """Runs `function` with the arguments that are not flags of the program.
 
-    Args:
-        function: Callable. Raises `UserError` where the user is at fault.
-        pass_unknown_flags: bool. Hands foreign flags to `function` instead of refusing them.
+    Foreign flags are among them with `pass_unknown_flags`, and are refused without.
     """
 
     def guarded(argv: list[str]) -> None:
@@ -121,15 +119,13 @@ def run(function: Callable[[list[str]], None], pass_unknown_flags: bool = False)
             function(argv[1:])
         except (UserError, *_ENVIRONMENT) as error:
             logging.debug("Where it happened:", exc_info=True)
-            print(f"error: {sentence(error)}", file=sys.stderr)
-            sys.exit(1)
+            sys.exit(f"error: {sentence(error)}")
 
     def parse(argv: list[str]) -> list[str]:
         try:
             return flags.FLAGS(argv, known_only=pass_unknown_flags)
         except flags.Error as error:
-            print(f"error: {error} (--help lists the flags)", file=sys.stderr)
-            sys.exit(1)
+            sys.exit(f"error: {error} (--help lists the flags)")
 
     try:
         app.run(guarded, flags_parser=parse)
@@ -141,11 +137,11 @@ def sentence(error: Exception) -> str:
     """An error as one sentence that names flags where the library named arguments."""
     text = error.message if isinstance(error, tf.errors.OpError) else str(error)
     text = " ".join(text.split()) or type(error).__name__
-    return re.sub(
-        r"`(?:\w+\.)?(\w+)`",
-        lambda name: f"--{name[1]}" if name[1] in flags.FLAGS else name[0],
-        text,
-    )
+
+    def flag(name: re.Match) -> str:
+        return f"--{name[1]}" if name[1] in flags.FLAGS else name[0]
+
+    return re.sub(r"`(?:\w+\.)?(\w+)`", flag, text)
 
 
 def log_devices(require_gpu: bool) -> None:

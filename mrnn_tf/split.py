@@ -23,11 +23,14 @@ class FeatureReader:
     """
 
     def __init__(self, run: Run, data: str, encode: Callable[[tf.Tensor], tf.Tensor] | None = None):
-        self.info, self._data, self._encode = records.DatasetInfo.load(data), data, encode
-        self._network, finetuned = run.network, run.config.train.finetune_encoder
+        self.info, self._data = records.DatasetInfo.load(data), data
+        finetuned = run.config.train.finetune_encoder
         if encode is None or finetuned:
             check_encoder(run.config, data)
-        self._stores = schema.IMAGES if encode is not None or finetuned else schema.FEATURES
+        self._stores = schema.IMAGES if encode or finetuned else schema.FEATURES
+        self._encoder, self._features = run.network.encoder, run.network.features
+        if encode:
+            self._encoder, self._features = None, lambda batch: encode(batch[schema.IMAGES])
 
     def shards(self, split: str) -> list[str]:
         return self.info.shards(self._data, split)
@@ -41,20 +44,15 @@ class FeatureReader:
         """
         serialized = tf.data.TFRecordDataset(list(paths))
         if rows is not None:
-            wanted = np.zeros(max(rows, default=-1) + 1, bool)
-            wanted[rows] = True
+            wanted = np.isin(np.arange(max(rows, default=-1) + 1), rows)
             numbered = tf.data.Dataset.zip(serialized, tf.data.Dataset.from_tensor_slices(wanted))
             serialized = numbered.filter(lambda _, is_wanted: is_wanted).map(lambda one, _: one)
         dataset = pipeline.parsed(serialized.batch(_BATCH_SIZE), self.info, [self._stores])
-        if self._encode is None:
-            dataset = pipeline.with_pixels(dataset, self._network.encoder)
+        dataset = pipeline.with_pixels(dataset, self._encoder)
         with records.naming_corruption(self._data):
             for batch in dataset.prefetch(2):
                 ids = batch[schema.IDS].numpy().tolist()
-                if self._encode is None:
-                    features = self._network.features(batch).numpy()
-                else:
-                    features = self._encode(batch[schema.IMAGES]).numpy()
+                features = self._features(batch).numpy()
                 bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
                 if len(bad):
                     raise UserError(
@@ -97,4 +95,10 @@ class Split:
 
     def pictures(self, wanted: set[str]) -> dict[str, bytes]:
         """The encoded images with some ids; none where the records hold no images."""
-        return pipeline.pictures(self.source, wanted)
+        if not wanted or schema.IMAGES not in self.source.info.stores:
+            return {}
+        encoded, source = {}, dataclasses.replace(self.source, stores=schema.IMAGES)
+        for batch in pipeline.image_batches(source, _BATCH_SIZE):
+            named = zip(batch[schema.IDS].numpy(), batch[schema.IMAGES].numpy(), strict=True)
+            encoded |= {name.decode(): data for name, data in named if name.decode() in wanted}
+        return encoded

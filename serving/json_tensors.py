@@ -43,8 +43,7 @@ def write(outputs: Arrays, request_layout: str) -> dict:
         sizes = {array.shape[:1] for array in outputs.values()}
         if len(sizes) != 1 or () in sizes:
             raise Refused(f"the outputs have no common rows: ask with '{COLUMNS}'.")
-        rows = zip(*lists.values(), strict=True)
-        answer = [dict(zip(lists, row, strict=True)) for row in rows]
+        answer = [dict(zip(lists, row, strict=True)) for row in zip(*lists.values(), strict=True)]
     return {_ANSWERS[request_layout]: answer}
 
 

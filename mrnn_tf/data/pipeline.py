@@ -8,7 +8,7 @@ features stand once per caption, never per word. With images instead of features
 
 import dataclasses
 import functools
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import tensorflow as tf
 
@@ -46,52 +46,34 @@ class Source:
 
 
 def training_batches(
-    source: Source,
-    batch_size: int,
-    seed: int,
-    max_words: int = 30,
-    shuffle_buffer: int = 4096,
-    workers: int = 1,
-    worker: int = 0,
-    deterministic: bool = False,
+    source: Source, batch_size: int, seed: int, max_words: int = 30, **order
 ) -> tf.data.Dataset:
     """Endless shuffled batches of exactly `batch_size` captions, of similar length.
 
-    Every worker forms the same batches and keeps its own rows, `worker::workers`, so that training
-    sees the same global batch whatever the number of workers.
+    `order` may give `shuffle_buffer`, `workers`, `worker` and `deterministic`: see `_shuffled`.
     """
-    deterministic = deterministic or workers > 1  # or the workers' batches would differ
-    read = functools.partial(_captions, source, deterministic=deterministic, max_words=max_words)
-    captions = _endless(source, read, seed, shuffle_buffer)
-    batches = _bucketed(captions, batch_size, drop_remainder=True)
-    return _rows_of_worker(batches, batch_size, workers, worker, deterministic)
+    read = functools.partial(_captions, source, max_words=max_words)
+    batched = functools.partial(_bucketed, batch_size=batch_size, drop_remainder=True)
+    return _shuffled(source, batch_size, read, batched, seed, **order)
 
 
 def training_images(
-    source: Source,
-    batch_size: int,
-    seed: int,
-    shuffle_buffer: int = 1024,
-    workers: int = 1,
-    worker: int = 0,
-    deterministic: bool = False,
+    source: Source, batch_size: int, seed: int, shuffle_buffer: int = 1024, **order
 ) -> tf.data.Dataset:
     """Endless shuffled batches of images with captions: `{ids, features or images, captions}`.
 
-    The raw captions [B, C] are padded with the empty text. Workers share batches as for
-    `training_batches`.
+    The raw captions [B, C] are padded with the empty text. `order` as for `training_batches`.
     """
-    deterministic = deterministic or workers > 1
     info = source.info
 
     def dense(serialized: tf.Tensor) -> dict[str, tf.Tensor]:
         image = records.parse(serialized, info, [source.stores])
         return {**image, schema.CAPTIONS: image[schema.CAPTIONS].to_tensor()}
 
-    read = functools.partial(_records, deterministic=deterministic)
-    images = _endless(source, read, seed, shuffle_buffer)
-    batches = images.batch(batch_size, drop_remainder=True).map(dense, tf.data.AUTOTUNE)
-    return _rows_of_worker(batches, batch_size, workers, worker, deterministic)
+    def batched(images: tf.data.Dataset) -> tf.data.Dataset:
+        return images.batch(batch_size, drop_remainder=True).map(dense, tf.data.AUTOTUNE)
+
+    return _shuffled(source, batch_size, _records, batched, seed, shuffle_buffer, **order)
 
 
 def evaluation_batches(source: Source, batch_size: int) -> tf.data.Dataset:
@@ -130,17 +112,6 @@ def captions_by_id(directory: str, split: str) -> Iterator[tuple[str, list[str]]
             yield image_id.decode(), [text.decode(errors="replace") for text in texts]
 
 
-def pictures(source: Source, wanted: Collection[str]) -> dict[str, bytes]:
-    """The encoded images with some ids; none where the records hold no images."""
-    encoded = {}
-    if wanted and schema.IMAGES in source.info.stores:
-        source = dataclasses.replace(source, stores=schema.IMAGES)
-        for batch in image_batches(source, _RECORDS_AT_ONCE):
-            named = zip(batch[schema.IDS].numpy(), batch[schema.IMAGES].numpy(), strict=True)
-            encoded |= {name.decode(): data for name, data in named if name.decode() in wanted}
-    return encoded
-
-
 def count_long(source: Source, max_words: int) -> int:
     """How many captions training leaves out because they have more than `max_words` words."""
     dataset = tf.data.TFRecordDataset(_captioned_shards(source)).batch(_RECORDS_AT_ONCE)
@@ -159,8 +130,23 @@ def _captioned_shards(source: Source) -> list[str]:
     return paths
 
 
-def _endless(source: Source, read: Callable, seed: int, shuffle_buffer: int) -> tf.data.Dataset:
-    """What `read` makes of the paths of the shards, shuffled anew in every epoch."""
+def _shuffled(
+    source: Source,
+    batch_size: int,
+    read: Callable[..., tf.data.Dataset],
+    batched: Callable[[tf.data.Dataset], tf.data.Dataset],
+    seed: int,
+    shuffle_buffer: int = 4096,
+    workers: int = 1,
+    worker: int = 0,
+    deterministic: bool = False,
+) -> tf.data.Dataset:
+    """What `read` makes of the paths of the shards, shuffled anew in every epoch, and `batched`.
+
+    Every worker forms the same batches and keeps its own rows, `worker::workers`, so that training
+    sees the same global batch whatever the number of workers.
+    """
+    deterministic = deterministic or workers > 1  # or the workers' batches would differ
     paths = tf.constant(_captioned_shards(source))
 
     def epoch(number: tf.Tensor) -> tf.data.Dataset:
@@ -168,11 +154,12 @@ def _endless(source: Source, read: Callable, seed: int, shuffle_buffer: int) -> 
         # resume from a checkpoint with the order it had.
         seeds = tf.stack([tf.constant(seed, tf.int64), number])
         order = tf.argsort(tf.random.stateless_uniform(tf.shape(paths), seeds))
-        dataset = read(tf.gather(paths, order))
+        dataset = read(tf.gather(paths, order), deterministic)
         chosen = tf.random.stateless_uniform([], seeds, None, None, tf.int64)
         return dataset.shuffle(shuffle_buffer, seed=chosen, reshuffle_each_iteration=False)
 
-    return tf.data.Dataset.counter().flat_map(epoch)
+    batches = batched(tf.data.Dataset.counter().flat_map(epoch))
+    return _rows_of_worker(batches, batch_size, workers, worker, deterministic)
 
 
 def _captions(

@@ -34,10 +34,8 @@ class RecurrentCell(keras.layers.Layer):
         self.output_size = units
 
     def build(self, input_shape):
-        shape = (self.units, self.gates * self.units)
-        self.recurrent_kernel = self.add_weight(
-            shape, self.recurrent_initializer, name="recurrent_kernel"
-        )
+        shape, initializer = (self.units, self.gates * self.units), self.recurrent_initializer
+        self.recurrent_kernel = self.add_weight(shape, initializer, name="recurrent_kernel")
 
     def get_config(self):
         initializer = keras.initializers.serialize(self.recurrent_initializer)

@@ -2,8 +2,6 @@
 
 import math
 import random
-from collections.abc import Mapping
-from typing import Any
 
 import keras
 import tensorflow as tf
@@ -44,15 +42,8 @@ class MRNN(keras.Model):
     """
 
     def __init__(
-        self,
-        config: ModelConfig | Mapping[str, Any],
-        vocabulary_size: int,
-        feature_size: int,
-        seed: int = 0,
-        **kwargs,
+        self, config: ModelConfig, vocabulary_size: int, feature_size: int, seed: int = 0, **kwargs
     ):
-        if not isinstance(config, ModelConfig):
-            config = ModelConfig.from_dict(config)
         wiring = WIRINGS[config.variant]
         cell = wiring.cell or config.cell
         if cell == "mrnn" and config.recurrent != config.embedding_2:
@@ -91,7 +82,6 @@ class MRNN(keras.Model):
         self.recurrence = keras.layers.RNN(self.cell, return_sequences=True, name="recurrence")
         self.dropout_recurrent = dropout("dropout_recurrent")
 
-        # One V_I for two places needs places of one size.
         multimodal = config.embedding_2 if wiring.shared_image_weights else config.multimodal
         self.feature_norm = FeatureNorm(config.feature_norm) if config.feature_norm else Identity()
         self.dropout_features = dropout("dropout_features")
@@ -203,7 +193,7 @@ class MRNN(keras.Model):
 
     @classmethod
     def from_config(cls, config, custom_objects=None):
-        return cls(**config)
+        return cls(**{**config, "config": ModelConfig.from_dict(config["config"])})
 
     def _embed(self, ids, image):
         first = self.embedding_1(ids)

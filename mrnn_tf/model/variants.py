@@ -29,6 +29,7 @@ class Wiring:
         return bool({"start", "embedding"} & set(self.image_to))
 
 
+_BOTH: tuple[Place, ...] = ("embedding", "multimodal")
 WIRINGS: dict[str, Wiring] = {
     "mrnn": Wiring(),
     "rnn_base": Wiring(image_to=()),
@@ -36,10 +37,8 @@ WIRINGS: dict[str, Wiring] = {
     "one_layer_emb": Wiring(embedding_layers=1),
     "emb_one_input": Wiring(words_to_multimodal="embedding_1"),
     "vis_in_rnn": Wiring(image_to=("embedding",)),
-    "vis_in_rnn_both": Wiring(image_to=("embedding", "multimodal")),
-    "vis_in_rnn_both_shared": Wiring(
-        image_to=("embedding", "multimodal"), shared_image_weights=True
-    ),
+    "vis_in_rnn_both": Wiring(image_to=_BOTH),
+    "vis_in_rnn_both_shared": Wiring(image_to=_BOTH, shared_image_weights=True),
     "mrnn_shared": Wiring(tied_softmax=True),
     "nic": Wiring(1, None, ("start",), multimodal_layer=False, cell="lstm"),  # Show and Tell
 }

@@ -35,10 +35,8 @@ def load(model: keras.Model, path: str) -> None:
             with warnings.catch_warnings():
                 # Files of older Keras versions lack groups that repeat the layers.
                 warnings.filterwarnings("ignore", message="Skipping nested container")
-                if path.endswith(".npz"):
-                    _load_arrays(model, local)
-                else:
-                    model.load_weights(local)
+                read = _load_arrays if path.endswith(".npz") else keras.Model.load_weights
+                read(model, local)
         except _UNREADABLE as error:
             reason = str(error).splitlines()[0].split(". ")[0]
             raise UserError(f"{path} does not hold weights of {model.name}: {reason}.") from error

@@ -48,7 +48,7 @@ def _slots(facts: scene.Scene) -> dict[str, tuple[str, ...]]:
 
 def _phrases(thing: scene.Thing, example: str) -> dict[str, tuple[str, ...]]:
     """The thing with and without article, size and colour, under the names of an example."""
-    plain, red = _nouns(thing, coloured=False), _nouns(thing, coloured=True)
+    plain, red = _nouns(thing)
     phrases = {example: plain, f"red_{example}": red, f"big_red_{example}": red}
     sizes = WORDS["heights" if thing.kind in WORDS["clothes"] else "sizes"].get(thing.size)
     if sizes:
@@ -63,13 +63,13 @@ def _phrases(thing: scene.Thing, example: str) -> dict[str, tuple[str, ...]]:
     return phrases | a | the
 
 
-def _nouns(thing: scene.Thing, coloured: bool) -> tuple[str, ...]:
-    many = thing.count > 1
+def _nouns(thing: scene.Thing) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the thing, without and with its colour."""
     regular = ((thing.kind, f"{thing.kind}s"),)
-    nouns = [forms[many] for forms in WORDS["nouns"].get(thing.kind, regular)]
-    if coloured and thing.kind in WORDS["clothes"]:
-        return tuple(f"{noun} in {_clothes(thing)}" for noun in nouns)
-    return tuple(f"{thing.colour} {noun}" for noun in nouns) if coloured else tuple(nouns)
+    nouns = tuple(forms[thing.count > 1] for forms in WORDS["nouns"].get(thing.kind, regular))
+    if thing.kind in WORDS["clothes"]:
+        return nouns, tuple(f"{noun} in {_clothes(thing)}" for noun in nouns)
+    return nouns, tuple(f"{thing.colour} {noun}" for noun in nouns)
 
 
 def _clothes(thing: scene.Thing) -> str:

@@ -94,10 +94,9 @@ def unseen_colours(scene: Scene) -> list[tuple[str, str]]:
 
 def unseen_relation(scene: Scene) -> bool:
     """Whether only the test split may hold the scene's (kind, relation, kind): one in six."""
-    if scene.second is None:
-        return False
-    triple = f"{scene.first.kind} {scene.relation} {scene.second.kind}"
-    return zlib.crc32(triple.encode()) % 6 == 0
+    kinds = [thing.kind for thing in scene.things]
+    triple = f" {scene.relation} ".join(kinds)
+    return len(kinds) == 2 and zlib.crc32(triple.encode()) % 6 == 0
 
 
 def sample(rng: np.random.Generator, split: str, index: int) -> Scene:

@@ -9,10 +9,8 @@ from mrnn_tf.data.listing import CaptionedImage, Problems
 from mrnn_tf.data.readers import coco, flickr, iaprtc12, jsonl, karpathy
 from mrnn_tf.errors import UserError
 
-Reader = Callable[[str, Problems, int], list[CaptionedImage]]
-
 # Each is called with the source, the problems found so far and a seed.
-READERS: dict[str, Reader] = {
+READERS: dict[str, Callable[[str, Problems, int], list[CaptionedImage]]] = {
     "flickr8k": lambda source, problems, seed: flickr.read(source, problems, flickr.FLICKR8K),
     "flickr30k": lambda source, problems, seed: flickr.read(source, problems, flickr.FLICKR30K),
     "coco": coco.read,
