@@ -165,7 +165,8 @@ def test_the_perplexity_is_that_of_the_training_loop_s_evaluator(tiny_job, tiny_
 def test_a_fine_tuned_encoder_is_not_asked_again(tiny_job, tiny_data):
     run = Run.load(tiny_job)
     split = Split.read(run, tiny_data, "val")
-    encoder = types.SimpleNamespace(model=None)  # it cannot encode
+    model = types.SimpleNamespace(weights=[])  # it cannot encode
+    encoder = types.SimpleNamespace(model=model)
     tuned = dataclasses.replace(run, network=Network(run.network.model, encoder))
     assert perplexity(tuned, split) == perplexity(run, split)
     decoding = Decoding(beam=2, n_best=3, widths=(1,))

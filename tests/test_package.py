@@ -138,6 +138,9 @@ def test_the_pinned_versions_are_within_the_bounds(requirements):
             assert pins[requirement.name] in requirement.specifier, requirement
 
 
+OPTIONAL = {"hypertune", "pillow_heif"}  # used where they are installed
+
+
 def third_party(modules) -> set[str]:
     """What the modules and all that they import take from other packages."""
     names, seen, others = list(modules), set(), set()
@@ -162,10 +165,11 @@ def test_what_is_imported_is_required(modules, extra, requirements):
     names = {name.lower().replace("_", "-") for name in required(requirements, extra)}
     homes = importlib.metadata.packages_distributions()
     used = third_party([*modules, "mrnn_tf.metrics.__main__"] if extra == "train" else modules)
+    used -= OPTIONAL
     for module in used:
         brought = {name.lower().replace("_", "-") for name in homes[module]}
         assert brought & names, f"{module} is not in the requirements of {extra}"
-    base = third_party(CLIENT) | {"starlette"}  # which comes with fastapi
+    base = (third_party(CLIENT) - OPTIONAL) | {"starlette"}  # which comes with fastapi
     assert used - base <= set(extras.MODULES.get(extra, ()))
 
 

@@ -6,6 +6,7 @@ a state dictionary are understood, and what it would call is never looked up.
 
 import io
 import pickletools
+import warnings
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,9 @@ def read_torch(path: str) -> dict[str, np.ndarray]:
     with tf.io.gfile.GFile(path, "rb") as file:
         content = file.read()
     try:
-        return _tensors(content)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of escapes in damaged texts
+            return _tensors(content)
     except _MALFORMED as error:
         wanted = "state dictionary of PyTorch's format before 1.6"
         raise UserError(f"{path} is no {wanted}: {error}.") from error
