@@ -21,8 +21,9 @@ def numbers(folder: str) -> list[int]:
 
 
 def newest(path: str) -> str | None:
-    """The directory of a SavedModel: `path` itself, or its newest version; `None` without one."""
-    if is_whole(path):
-        return path
-    directories = (tf.io.gfile.join(path, str(number)) for number in reversed(numbers(path)))
-    return next(filter(is_whole, directories), None)
+    """The newest version in a folder, or the SavedModel that `path` itself is; `None` without one.
+
+    The folder may hold a copy of a version beside them, as Vertex AI wants it.
+    """
+    directories = [tf.io.gfile.join(path, str(number)) for number in reversed(numbers(path))]
+    return next(filter(is_whole, [*directories, path]), None)

@@ -111,8 +111,7 @@ class Client:
             self._channel = grpc.secure_channel(server, credentials, options)
         self._predict = messages.predict(self._channel)
         self._get_model_status = messages.get_model_status(self._channel)
-        self._served: dict[str, int] = {}  # the version of a model that answered last
-        self._together: tuple[int | None, ...] | None = None  # versions that belong together
+        self._together = set()  # pairs of versions of the model and the index that fit
 
     def __enter__(self) -> "Client":
         return self
@@ -169,8 +168,27 @@ class Client:
         self, model: str, signature: str, inputs: Mapping[str, tensors.ArrayOrStrings]
     ) -> dict[str, np.ndarray]:
         """The outputs of any signature of a model; strings come back as bytes."""
+        outputs, _ = self._answer(model, signature, inputs, self.versions.get(model))
+        return outputs
+
+    def fingerprints(self, model: str, version: int | str | None = None) -> dict[str, str]:
+        """What tells a model and its encoder from others; empty for those of earlier releases."""
+        version = self.versions.get(model) if version is None else version
+        try:
+            info, _ = self._answer(model, schema.MODEL_INFO, {schema.KEYS: COMPARED}, version)
+        except MissingSignatureError:
+            return {}
+        return dict(zip(COMPARED, tensors.to_python(info[schema.VALUES]), strict=True))
+
+    def _answer(
+        self,
+        model: str,
+        signature: str,
+        inputs: Mapping[str, tensors.ArrayOrStrings],
+        version: int | str | None,
+    ) -> tuple[dict[str, np.ndarray], int | None]:
+        """The outputs of a signature, and the version that answered where the server says it."""
         spec = messages.ModelSpec(name=model, signature_name=signature)
-        version = self.versions.get(model)
         if isinstance(version, str):
             spec.version_label = version
         elif version is not None:
@@ -178,20 +196,13 @@ class Client:
         protos = {name: tensors.to_proto(values) for name, values in inputs.items()}
         request = messages.PredictRequest(model_spec=spec, inputs=protos)
         response = self._call(self._predict, request)
-        self._served[model] = response.model_spec.version.value
         try:
-            return {name: tensors.to_array(proto) for name, proto in response.outputs.items()}
+            arrays = {name: tensors.to_array(proto) for name, proto in response.outputs.items()}
+            spec = response.model_spec
+            return arrays, spec.version.value if spec.HasField("version") else None
         except UserError as error:
             sentence = f"{self.server} answered {signature} of {model} with a bad tensor: {error}"
             raise ServingError(sentence, grpc.StatusCode.INTERNAL) from None
-
-    def fingerprints(self, model: str) -> dict[str, str]:
-        """What tells a model and its encoder from others; empty for those of earlier releases."""
-        try:
-            values = self.predict(model, schema.MODEL_INFO, {schema.KEYS: COMPARED})[schema.VALUES]
-        except MissingSignatureError:
-            return {}
-        return dict(zip(COMPARED, tensors.to_python(values), strict=True))
 
     def status(self) -> dict[str, dict[int, str]]:
         """For every model its versions and their states; empty where it is not served."""
@@ -209,27 +220,44 @@ class Client:
 
     def _ask(self, images: PhotosOrFeatures, model: str, signature: str, **texts) -> list[Row]:
         """Asks a signature that takes the features of images, and maybe a text for each."""
-        are_photos = not isinstance(images, np.ndarray)
-        if are_photos:
-            images = self.encode(images)[schema.FEATURES]
-        if are_photos and model == schema.INDEX:
-            self._check_together()
-        outputs = self.predict(model, signature, {schema.FEATURES: images, **texts})
-        if are_photos and model == schema.INDEX:
-            self._check_together()  # another version may have answered
+        if isinstance(images, np.ndarray) or model == schema.MODEL:
+            is_encoded = isinstance(images, np.ndarray)
+            features = images if is_encoded else self.encode(images)[schema.FEATURES]
+            return _rows(self.predict(model, signature, {schema.FEATURES: features, **texts}))
+        try:
+            return self._ask_index(images, signature)
+        except ServingError as error:
+            if error.code is not grpc.StatusCode.NOT_FOUND:
+                raise
+        return self._ask_index(images, signature)  # a version that had answered was replaced
+
+    def _ask_index(self, photos: Sequence[bytes], signature: str) -> list[Row]:
+        """Asks the index about photos that the model encodes; refuses one of another model."""
+        model, index = map(self.versions.get, (schema.MODEL, schema.INDEX))
+        inputs = {schema.IMAGE_BYTES: photos}
+        encoded, model = self._answer(schema.MODEL, schema.ENCODE_IMAGE, inputs, model)
+        features = {schema.FEATURES: encoded[schema.FEATURES]}
+        try:
+            outputs, index = self._answer(schema.INDEX, signature, features, index)
+        except ServingError as error:
+            if error.code is grpc.StatusCode.INVALID_ARGUMENT:
+                self._check_together(model, index)  # features of another size, perhaps
+            raise
+        self._check_together(model, index)
         return _rows(outputs)
 
-    def _check_together(self) -> None:
-        """Refuses the features of a model for an index of another one; once for two versions."""
-        pair = schema.MODEL, schema.INDEX
-        if self._together and self._together == tuple(map(self._served.get, pair)):
+    def _check_together(self, model: int | None, index: int | str | None) -> None:
+        """Refuses versions of the model and the index that do not belong together."""
+        if (model, index) in self._together:
             return
         try:
-            check_together(*map(self.fingerprints, pair))
+            check_together(
+                self.fingerprints(schema.MODEL, model), self.fingerprints(schema.INDEX, index)
+            )
         except UserError as error:
             code = grpc.StatusCode.FAILED_PRECONDITION
             raise ServingError(f"{self.server}: {error}", code) from None
-        self._together = tuple(map(self._served.get, pair))
+        self._together.add((model, index))
 
     def _call(self, method: Callable, request):
         try:

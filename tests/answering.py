@@ -53,6 +53,7 @@ class Answering(
         self.missing: set[str] = set()  # signatures or servables
         self.delay = 0.0
         self.refined_size = 2
+        self.rolling: dict[str, int] = {}  # the version that answers a signature, unless pinned
 
     def Predict(self, request, context):
         spec = request.model_spec
@@ -62,6 +63,7 @@ class Answering(
         if self.refusals:
             context.abort(*self.refusals.pop(0))
         self._find(spec, context)
+        version = spec.version.value or self.rolling.get(spec.signature_name, VERSION)
         takes = TAKES.get((spec.name, spec.signature_name))
         if takes is None or spec.signature_name in self.missing:
             context.abort(
@@ -73,7 +75,9 @@ class Answering(
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"wants {takes}, got {got}")
         if inputs.get(schema.FEATURES, np.zeros([1, FEATURE_SIZE])).shape[1] != FEATURE_SIZE:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"features must be [?, {FEATURE_SIZE}]")
+        self.version = version
         outputs = getattr(self, f"_{spec.signature_name}")(**inputs)
+        spec.version.value = version
         return predict_pb2.PredictResponse(
             model_spec=spec,
             outputs={name: tf.make_tensor_proto(value) for name, value in outputs.items()},
@@ -87,7 +91,7 @@ class Answering(
 
     def _find(self, spec, context):
         known = not spec.HasField("version_choice") or (
-            spec.version.value == VERSION or spec.version_label == LABEL
+            spec.version.value in (VERSION, *self.rolling.values()) or spec.version_label == LABEL
         )
         if spec.name in self.missing or not known:
             wanted = f"{spec.name}, {spec.version.value or spec.version_label}"
@@ -161,7 +165,7 @@ class Answering(
         }
 
     def _model_info(self, keys):
-        return {schema.VALUES: [b"the " + key for key in keys]}
+        return {schema.VALUES: [b"%s of %d" % (key, self.version) for key in keys]}
 
 
 def describe(content: bytes) -> tuple[int, int, int] | None:

@@ -83,9 +83,33 @@ def test_searches(client, server):
         {"captions": ["9 wide", "a dog"], "log_probs": [-3.0, -2.0], "consensus": [1.5, 1.0]}
     ]
     assert [name for name, _ in server.asked] == [
-        "search_images", "encode_image", "model_info", "model_info", "search_sentences",
+        "search_images", "encode_image", "search_sentences", "model_info", "model_info",
         "encode_image", "similar_images", "caption_reranked",
     ]  # fmt: skip
+
+
+def test_versions_are_compared_that_have_answered(client, server):
+    """While servers are replaced one by one, each question may reach another version."""
+    server.rolling = {"encode_image": 1, "similar_images": 2, "model_info": 2}
+    with pytest.raises(ServingError, match=r"made with the model model of 2, but .* model of 1:"):
+        client.similar_images([photo(9)])
+    server.rolling = {"encode_image": 2, "similar_images": 2, "model_info": 1}
+    assert client.similar_images([photo(9)]) == [{"ids": ["9.jpg"], "scores": [-0.5]}]
+
+
+def test_a_version_that_was_replaced_meanwhile_is_not_an_error(client, server):
+    server.rolling = {"encode_image": 1}
+    refused = grpc.StatusCode.NOT_FOUND, "Servable not found: Specific(mrnn, 1)"
+    original = server._similar_images
+
+    def replace(features):
+        server.rolling, server._similar_images = {}, original
+        server.refusals = [refused]
+        return original(features)
+
+    server._similar_images = replace
+    assert client.similar_images([photo(9)]) == [{"ids": ["9.jpg"], "scores": [-0.5]}]
+    assert [name for name, _ in server.asked].count("encode_image") == 2
 
 
 def test_a_model_and_an_index_of_earlier_releases_are_not_compared(client, server):

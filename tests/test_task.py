@@ -14,6 +14,7 @@ import tensorflow as tf
 from absl import flags
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+from mrnn_tf import versions
 from mrnn_tf.presets import PRESETS
 from mrnn_tf.run import checkpoint_steps
 from trainer import task
@@ -45,7 +46,7 @@ def test_places_of_the_platform_a_preset_and_mixed_precision(tmp_path, perplexit
     environment = {"AIP_CHECKPOINT_DIR": f"{checkpoints}/", "AIP_TENSORBOARD_LOG_DIR": f"{logs}/"}
     assert perplexity("--job-dir", job, "--mixed_precision", environment=environment) < GUESSING
     assert {path.name for path in job.iterdir()} == {"config.json", "vocabulary.txt"}
-    assert checkpoint_steps(str(checkpoints), "model") == [STEPS]
+    assert checkpoint_steps(str(checkpoints), "model") == [STEPS // 2, STEPS]
     board = EventAccumulator(str(logs / "val")).Reload()
     assert "DT_BFLOAT16" in str(board.Graph())
 
@@ -88,7 +89,7 @@ def test_a_model_of_vertex_ai_lies_at_the_root_and_in_a_version(tmp_path, tiny_d
         return {
             str(path.relative_to(folder)): path.read_bytes()
             for path in folder.rglob("*")
-            if path.is_file() and (folder != root or root / "1" not in path.parents)
+            if path.is_file() and (folder != root or path.relative_to(root).parts[0] not in "12")
         }
 
     for _ in ("exports", "finishes a copy that was interrupted"):
@@ -97,6 +98,15 @@ def test_a_model_of_vertex_ai_lies_at_the_root_and_in_a_version(tmp_path, tiny_d
         assert "saved_model.pb" in exported(root) and exported(root) == exported(root / "1")
         assert [path.name for path in root.iterdir() if path.name.isdecimal()] == ["1"]
         (root / "saved_model.pb").unlink()
+    # Other weights are the next version, and the copy is theirs.
+    arguments = ["--data", tiny_data, *TINY, "--job_dir", tmp_path / "other", "--export"]
+    for _ in ("exports", "finds it done"):
+        done = programs.run(tmp_path, "trainer.task", *arguments, "--seed=5", environment=vertex)
+        assert done.code == 0, done.err
+        assert {path.name for path in root.iterdir() if path.name.isdecimal()} == {"1", "2"}
+        assert exported(root) == exported(root / "2") != exported(root / "1")
+    assert versions.newest(str(root)) == str(root / "2")
+    assert versions.newest(str(root / "1")) == str(root / "1")
 
 
 def test_a_trial_of_a_tuning_job_reports_every_evaluation(tmp_path, tiny_data):
@@ -107,7 +117,10 @@ def test_a_trial_of_a_tuning_job_reports_every_evaluation(tmp_path, tiny_data):
     done = programs.run(tmp_path, "trainer.task", *arguments, environment=trial)
     assert done.code == 0, done.err
     assert {path.name for path in (tmp_path / "job").iterdir()} == {"7"}
-    assert checkpoint_steps(str(tmp_path / "job" / "7" / "checkpoints"), "model") == [STEPS]
+    assert checkpoint_steps(str(tmp_path / "job" / "7" / "checkpoints"), "model") == [
+        STEPS // 2,
+        STEPS,
+    ]
     reports = [json.loads(line) for line in metrics.read_text().splitlines()]
     assert [(each["trial"], each["global_step"]) for each in reports] == [("7", "6"), ("7", "12")]
     said = re.findall(r"validation perplexity (\S+)", done.err)

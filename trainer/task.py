@@ -157,14 +157,20 @@ def export_best(options: TaskOptions, at_root: bool = False) -> str:
     run = Run.load(options.job_dir, checkpoint_dir=options.checkpoint_dir)
     folder = options.model_dir or tf.io.gfile.join(options.job_dir, schema.MODEL_DIR)
     directory = versions.newest(folder)
-    if not directory or Run.from_saved_model(directory).fingerprint != run.fingerprint:
+    if not directory or not _is_export_of(directory, run):
         weights = None if run.network.encoder else options.encoder_weights
         encoder = attached_encoder(run, None, weights)
         directory = saved_model.version_directory(folder, None)
         saved_model.export_run(run, Inference(run, encoder), directory)
-    if at_root and not versions.is_whole(folder):
+    if at_root and not (versions.is_whole(folder) and _is_export_of(folder, run)):
+        if versions.is_whole(folder):  # of other weights; it is not whole while it is replaced
+            tf.io.gfile.remove(tf.io.gfile.join(folder, schema.SAVED_MODEL_FILE))
         files.copy(directory, folder, last=schema.SAVED_MODEL_FILE)
     return directory
+
+
+def _is_export_of(directory: str, run: Run) -> bool:
+    return Run.from_saved_model(directory).fingerprint == run.fingerprint
 
 
 def reporter(trial: str) -> Callable[[int, dict[str, float]], None]:
