@@ -9,7 +9,7 @@ lower case do, because their tables are compiled in. `_FORMS` makes up for most 
 
 - Ligatures, ordinals, full-width letters, and full-width, super- and subscript digits become plain
   as by NFKC. Other compatibility forms stay as they are, such as fractions and Roman numerals.
-- Lower case keeps the sharp s and writes a final sigma; case folding, and so `_FORMS`, does not.
+- A sharp s becomes "ss", and a final sigma a plain one, as by case folding.
 - Lower case follows the machine's locale: in Turkish, I becomes a dotless i; in Lithuanian, a
   second dot is added below an accent. So ASCII is lowered by itself, and the dot is dropped. The
   Turkish capital dotted I is a plain i in every locale; by case folding it kept its dot as a mark.

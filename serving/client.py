@@ -11,6 +11,7 @@ Examples:
     python -m serving.client sentences photo.jpg
     python -m serving.client similar photo.jpg
     python -m serving.client rerank photo.jpg
+    python -m serving.client request photo.jpg > request.json      # for REST, by curl
     python -m serving.client status
 
 A `.npy` file of features [D] can replace a photo. The exit code is 1 if anything failed.
@@ -72,7 +73,7 @@ class MissingSignatureError(ServingError):
 
 
 class Client:
-    """A connection to the models `mrnn` and `mrnn_index` of one server.
+    """A connection to the models `mrnn` and `mrnn_index` of one server, or of two.
 
     A call takes at most `timeout` seconds, with all its retries while the server is unavailable, of
     which gRPC makes at most 4. `versions` has for a model its version (int), or the label of one
@@ -92,6 +93,7 @@ class Client:
         self,
         server: str = "127.0.0.1:8500",
         *,
+        index_server: str | None = None,
         timeout: float = 30.0,
         retries: int = 3,
         versions: dict[str, int | str] | None = None,
@@ -105,12 +107,13 @@ class Client:
             policy = _RETRY_POLICY | {"maxAttempts": 1 + min(retries, MAX_RETRIES)}
             config = {"methodConfig": [{"name": [{}], "retryPolicy": policy}]}
             options.append(("grpc.service_config", json.dumps(config)))
-        if credentials is None:
-            self._channel = grpc.insecure_channel(server, options)
-        else:
-            self._channel = grpc.secure_channel(server, credentials, options)
-        self._predict = messages.predict(self._channel)
-        self._get_model_status = messages.get_model_status(self._channel)
+        self._addresses = {schema.MODEL: server, schema.INDEX: index_server or server}
+        self._channels = {
+            address: grpc.insecure_channel(address, options)
+            if credentials is None
+            else grpc.secure_channel(address, credentials, options)
+            for address in self._addresses.values()
+        }
         self._together = set()  # pairs of versions of the model and the index that fit
 
     def __enter__(self) -> "Client":
@@ -120,7 +123,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        self._channel.close()
+        for channel in self._channels.values():
+            channel.close()
 
     def caption(self, images: PhotosOrFeatures) -> list[Row]:
         """The best `captions` of each image and their `log_probs`."""
@@ -195,13 +199,14 @@ class Client:
             spec.version.value = version
         protos = {name: tensors.to_proto(values) for name, values in inputs.items()}
         request = messages.PredictRequest(model_spec=spec, inputs=protos)
-        response = self._call(self._predict, request)
+        response = self._call(messages.predict, request)
         try:
             arrays = {name: tensors.to_array(proto) for name, proto in response.outputs.items()}
             spec = response.model_spec
             return arrays, spec.version.value if spec.HasField("version") else None
         except UserError as error:
-            sentence = f"{self.server} answered {signature} of {model} with a bad tensor: {error}"
+            server = self._address(model)
+            sentence = f"{server} answered {signature} of {model} with a bad tensor: {error}"
             raise ServingError(sentence, grpc.StatusCode.INTERNAL) from None
 
     def status(self) -> dict[str, dict[int, str]]:
@@ -210,7 +215,7 @@ class Client:
         for model in (schema.MODEL, schema.INDEX):
             request = messages.GetModelStatusRequest(model_spec={"name": model})
             try:
-                statuses = self._call(self._get_model_status, request).model_version_status
+                statuses = self._call(messages.get_model_status, request).model_version_status
             except ServingError as error:
                 if error.code is not grpc.StatusCode.NOT_FOUND:
                     raise
@@ -256,33 +261,38 @@ class Client:
             )
         except UserError as error:
             code = grpc.StatusCode.FAILED_PRECONDITION
-            raise ServingError(f"{self.server}: {error}", code) from None
+            raise ServingError(f"{self._address(schema.INDEX)}: {error}", code) from None
         self._together.add((model, index))
 
     def _call(self, method: Callable, request):
+        channel = self._channels[self._address(request.model_spec.name)]
         try:
-            return method(request, timeout=self.timeout)
+            return method(channel)(request, timeout=self.timeout)
         except grpc.RpcError as error:
             code, details = error.code(), " ".join((error.details() or "").split())
             sentence = self._explain(code, details, request.model_spec)
             kind = MissingSignatureError if _MISSING_SIGNATURE.search(details) else ServingError
             raise kind(sentence, code) from None
 
+    def _address(self, model: str) -> str:
+        return self._addresses.get(model, self.server)
+
     def _explain(self, code: grpc.StatusCode, details: str, spec: messages.ModelSpec) -> str:
         signature, pinned = spec.signature_name, self.versions.get(spec.name)
+        server = self._address(spec.name)
         model = spec.name if pinned is None else f"{spec.name} (version {pinned})"
         asked = f"{signature or 'the status'} of {model}"
         if code is grpc.StatusCode.UNAVAILABLE:
-            return f"no server answers at {self.server}: {details}"
+            return f"no server answers at {server}: {details}"
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             late = f"did not answer {asked} within the timeout of {self.timeout:g} s"
-            return f"{self.server} {late}; allow more, or send smaller batches."
+            return f"{server} {late}; allow more, or send smaller batches."
         if _MISSING_SIGNATURE.search(details):
             reason = _WHY_MISSING.get(signature, "it is an older model: export it again.")
-            return f"{model} at {self.server} has no signature {signature}; {reason}"
+            return f"{model} at {server} has no signature {signature}; {reason}"
         if code is grpc.StatusCode.NOT_FOUND:
-            return f"{self.server} does not serve {model}: {details}"
-        return f"{self.server} refused {asked}: {details or code.name}"
+            return f"{server} does not serve {model}: {details}"
+        return f"{server} refused {asked}: {details or code.name}"
 
 
 def _rows(outputs: dict[str, np.ndarray]) -> list[Row]:

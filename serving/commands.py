@@ -1,5 +1,6 @@
 """The command line of serving.client: files and sentences in, tables or JSON lines out."""
 
+import base64
 import dataclasses
 import itertools
 import json
@@ -17,6 +18,7 @@ from mrnn_tf.errors import UserError
 from serving.client import Client, PhotosOrFeatures, Row, ServingError
 
 _SERVER = flags.DEFINE_string("server", "127.0.0.1:8500", "Host and gRPC port.")
+_INDEX_SERVER = flags.DEFINE_string("index_server", None, "Those of mrnn_index, if others.")
 _VERSION = flags.DEFINE_string("version", None, "Version of mrnn: a number or a label.")
 _INDEX_VERSION = flags.DEFINE_string("index_version", None, "Version of mrnn_index, likewise.")
 _TIMEOUT = flags.DEFINE_float("timeout", 30.0, "Seconds for one call with its retries.", 0.001)
@@ -109,12 +111,15 @@ def run() -> None:
 
 def main(arguments: list[str]) -> None:
     name, *arguments = arguments or [""]
+    if name == "request":
+        return _print_request(arguments)
     if name != "status" and name not in COMMANDS:
-        known = ", ".join([*COMMANDS, "status"])
+        known = ", ".join([*COMMANDS, "request", "status"])
         raise UserError(f"{name!r} is no command; there are {known} (--help shows examples).")
     versions = {schema.MODEL: _VERSION.value, schema.INDEX: _INDEX_VERSION.value}
     versions = {m: int(v) if v.isdecimal() else v for m, v in versions.items() if v is not None}
     settings = {"timeout": _TIMEOUT.value, "retries": _RETRIES.value, "versions": versions}
+    settings["index_server"] = _INDEX_SERVER.value
     with Client(_SERVER.value, **settings, credentials=_credentials()) as client:
         if name == "status":
             _status(client)
@@ -122,6 +127,17 @@ def main(arguments: list[str]) -> None:
             _answer(client, COMMANDS[name], inputs)
         else:
             raise UserError(f"{name} takes {COMMANDS[name].takes} (--help shows examples).")
+
+
+def _print_request(files: list[str]) -> None:
+    """Prints the body of a REST request for captions of photos; asks no server."""
+    contents = [_load(file) for file in files]
+    for file, content in zip(files, contents, strict=True):
+        if not isinstance(content, bytes):
+            reason = content if isinstance(content, Failure) else f"{file}: features"
+            raise UserError(f"request takes PHOTO ...: {reason}")
+    instances = [{"b64": base64.b64encode(content).decode()} for content in contents]
+    print(json.dumps({"instances": instances}))
 
 
 def _credentials() -> grpc.ChannelCredentials | None:

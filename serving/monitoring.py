@@ -1,7 +1,7 @@
 """What a server tells of its requests: metrics in Prometheus' text form, and lines in its log.
 
-Names, labels and limits are TF Serving's where it has such a metric. Everything runs on the event
-loop, so nothing here needs a lock.
+Names are TF Serving's where it has such a metric; `request_count` has the further label
+`entrypoint`. Everything runs on the event loop, so nothing here needs a lock.
 """
 
 import asyncio

@@ -112,6 +112,16 @@ def test_a_version_that_was_replaced_meanwhile_is_not_an_error(client, server):
     assert [name for name, _ in server.asked].count("encode_image") == 2
 
 
+def test_a_model_and_an_index_may_have_servers_of_their_own(server):
+    with answering() as other, Client(server.address, index_server=other.address) as client:
+        server.missing, other.missing = {"mrnn_index"}, {"mrnn"}
+        assert client.similar_images([photo(9)]) == [{"ids": ["9.jpg"], "scores": [-0.5]}]
+        assert client.status() == {"mrnn": {7: "AVAILABLE"}, "mrnn_index": {7: "AVAILABLE"}}
+        other.missing = {"mrnn_index"}
+        with pytest.raises(ServingError, match=f"{other.address} does not serve mrnn_index"):
+            client.search_images(["a dog"])
+
+
 def test_a_model_and_an_index_of_earlier_releases_are_not_compared(client, server):
     server.missing = {"model_info"}
     assert client.similar_images([photo(9)]) == [{"ids": ["9.jpg"], "scores": [-0.5]}]

@@ -1,5 +1,6 @@
 """`python -m serving.client` as a process of its own, against a real gRPC server."""
 
+import base64
 import contextlib
 import datetime
 import ipaddress
@@ -301,3 +302,17 @@ def test_tls_with_the_certificates_of_both_sides(ask, tmp_path):
             done = ask(*refused)
             assert done.code == 1
             assert "no server answers at" in done.err
+
+
+def test_a_request_for_rest_asks_no_server(ask, server, photos, tmp_path):
+    done = ask("request", *photos[:2])
+    contents = [base64.b64decode(each["b64"]) for each in json.loads(done.out)["instances"]]
+    assert contents == [(tmp_path / name).read_bytes() for name in photos[:2]]
+    noise = np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)
+    Image.fromarray(noise).save(tmp_path / "large.png")
+    done = ask("request", "large.png", "--max_photo_bytes=20000")
+    [content] = [base64.b64decode(each["b64"]) for each in json.loads(done.out)["instances"]]
+    assert len(content) <= 20_000
+    done = ask("request", photos[0], "missing.png")
+    assert done.code == 1 and not done.out and "missing.png: No such file" in done.err
+    assert server.asked == []

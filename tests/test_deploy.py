@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -93,7 +94,11 @@ def test_thread_pools_are_as_large_as_the_limit(document):
     if document["kind"] == "Deployment":
         given = flags(container["args"])
         threads = {given[f"tensorflow_{kind}_op_parallelism"] for kind in ("intra", "inter")}
-        assert given["rest_api_num_threads"] == given["grpc_max_threads"] == str(4 * int(limit))
+        assert given["rest_api_num_threads"] == str(4 * int(limit))
+        # They wait for the batches that are allowed to queue; gRPC refuses a call without a thread.
+        config = (DEPLOY / "tf_serving" / "batching.config").read_text()
+        [queued] = re.findall(r"max_enqueued_batches { value: (\d+) }", config)
+        assert int(given["grpc_max_threads"]) > 4 * int(queued)
     else:
         variables = {each["name"]: each["value"] for each in container["env"]}
         names = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS")
