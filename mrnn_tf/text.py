@@ -29,7 +29,7 @@ from mrnn_tf import schema
 from mrnn_tf.errors import UserError
 
 MAX_WORDS = 200  # of a text that an exported model reads, unless it is said at export
-_WORD_BYTES = 64  # a longer word is none
+_WORD_BYTES = 64  # that a text may have for each of its words
 
 _FORMS = {  # patterns in lower case, and what they become
     "[\u2018\u2019\u02bc\uff07]": "'",

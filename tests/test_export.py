@@ -36,8 +36,11 @@ def test_versions_follow_one_another_and_are_not_overwritten(export, tiny_job, t
     base = tmp_path / "models" / "mrnn"
     (base / "7.partial").mkdir(parents=True)
     (base / "4").mkdir()
-    done = export("--job_dir", tiny_job, "--output", base, "--beam=2")
+    limit = "--max_text_words=30"
+    done = export("--job_dir", tiny_job, "--output", base, "--beam=2", limit)
     assert done.code == 0, done.err
+    facts = json.loads((base / "5" / "assets" / "config.json").read_text())
+    assert facts["settings"]["max_text_words"] == 30
     assert f"exported {base / '5'}" in done.out
     assert f"next: python -m serving.local --model_base_path {base.parent}" in done.out
     before = {path: path.stat().st_mtime_ns for path in (base / "5").rglob("*")}
