@@ -280,7 +280,7 @@ def test_texts_of_too_many_words_cost_nothing_and_leave_the_others_alone(plain, 
         no_value = b"" if value.dtype.kind == "O" else missing if is_total else 0
         assert (found[output][~is_short] == no_value).all(), output
     ordinary, long = (min(seconds(texts) for _ in range(5)) for texts in (ORDINARY, batch))
-    assert long < 5 * ordinary
+    assert long < 5 * ordinary + 0.05  # to make a tensor of 6 MB takes some milliseconds
 
 
 @pytest.mark.parametrize("name", TEXTS)
