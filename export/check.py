@@ -23,6 +23,11 @@ from mrnn_tf.vision import images
 
 TOLERANCE = 1e-4
 _ROWS = 3
+_MISSING = {
+    schema.LOG_PROB: schema.MISSING_LOG_PROB,
+    schema.LOG_PROBS: schema.MISSING_LOG_PROB,
+    schema.PERPLEXITY: -schema.MISSING_LOG_PROB,
+}
 
 Tensors = dict[str, np.ndarray]
 # From a servable, a signature, its inputs and the outputs found to the outputs that are right.
@@ -79,11 +84,16 @@ def expected(inference: Inference, name: str, inputs: Tensors, _: Tensors | None
         schema.CAPTION_EXAMPLES: _caption_examples,
         schema.MODEL_INFO: model_info,
     }[name]
-    names = list(inputs)
-    rows = [
-        compute(inference, *(inputs[each][row] for each in names))
-        for row in range(len(inputs[names[0]]))
-    ]
+    rows = []
+    for image, *texts in zip(*inputs.values(), strict=True):
+        row = compute(inference, image, *texts)
+        lengths = inference.vocabulary.ids(tf.constant(texts, tf.string)).row_lengths()
+        if any(lengths > inference.max_text_words):
+            row = {
+                key: np.full_like(value, _MISSING[key]) if key in _MISSING else np.zeros_like(value)
+                for key, value in row.items()
+            }
+        rows.append(row)
     return {key: np.stack([row[key] for row in rows]) for key in rows[0]}
 
 
@@ -133,12 +143,14 @@ def _next_word(inference: Inference, features: np.ndarray, prefix: str) -> Tenso
 def _sentence_log_prob(inference: Inference, features: np.ndarray, sentence: str) -> Tensors:
     ids = inference.vocabulary.ids([sentence])[0].numpy()
     log_probs = _log_softmax(inference, features, ids)
-    total = log_probs[np.arange(len(ids) + 1), [*ids, schema.END_ID]].sum()
+    word_log_probs = log_probs[np.arange(len(ids) + 1), [*ids, schema.END_ID]]
+    total, width = word_log_probs.sum(), inference.max_text_words + 1
     return {
         schema.LOG_PROB: np.float32(total),
         schema.PERPLEXITY: np.float32(np.exp(-total / (len(ids) + 1))),
         schema.NUM_WORDS: np.int32(len(ids) + 1),
         schema.NUM_UNKNOWN: np.int32(np.sum(ids == schema.UNKNOWN_ID)),
+        schema.WORD_LOG_PROBS: np.append(word_log_probs, np.zeros(width))[:width],
     }
 
 

@@ -59,7 +59,7 @@ def _ranked(scored: Scored, found: list[Result]) -> tuple[list[Result], np.ndarr
 def _images(servable: IndexServable, sentence: str, found: list[Result]) -> Scored:
     index = servable.index
     [ids] = servable.vocabulary.ids([sentence]).to_list()
-    if not set(ids) - {schema.UNKNOWN_ID}:
+    if len(ids) > servable.settings.max_text_words or not set(ids) - {schema.UNKNOWN_ID}:
         return []
     names = [(image_id,) for image_id in index.ids]
     rows = _compared(servable, names, found)

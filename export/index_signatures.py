@@ -1,8 +1,8 @@
 """The signatures of a served index: search among images and sentences, in one graph.
 
 K results are fixed at export; where there are fewer, or none, as for a query without a known word
-or for zero or non-finite features, the rest is "" with `schema.MISSING_LOG_PROB`. An index with
-fewer than two captioned images has no `caption_reranked`.
+or with too many words, or for zero or non-finite features, the rest is "" with
+`schema.MISSING_LOG_PROB`. An index with fewer than two captioned images has no `caption_reranked`.
 """
 
 import dataclasses
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from mrnn_tf import schema
+from mrnn_tf import schema, text
 from mrnn_tf.config import BeamSearch, field
 from mrnn_tf.consensus.neighbours import K, Neighbourhood, NeighbourSearch
 from mrnn_tf.consensus.ngrams import Corpus
@@ -34,6 +34,7 @@ class IndexSettings(BeamSearch):
     shortlist: int = field(BY_COUNT, "candidates scored exactly; 0: by their number", at_least=0)
     beam: int = field(10, "captions of an image that are reranked", at_least=1)
     neighbours: int = field(K, "near images whose captions they are compared with", at_least=1)
+    max_text_words: int = field(text.MAX_WORDS, "a query of more finds nothing", at_least=1)
 
 
 class IndexServable:
@@ -69,7 +70,7 @@ class IndexServable:
 
     def search_images(self, sentences: tf.Tensor) -> dict[str, tf.Tensor]:
         """The images that give each sentence the highest log P(s|I)."""
-        ids = self.vocabulary.ids(sentences)
+        ids, _ = self.vocabulary.short_ids(sentences, self.settings.max_text_words)
         ends = tf.fill([tf.shape(sentences)[0], 1], schema.END_ID)
         words = tf.concat([ids, tf.RaggedTensor.from_tensor(ends)], axis=1)
         hits = self.searcher.search_images(

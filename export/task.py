@@ -15,7 +15,7 @@ import dataclasses
 import os
 
 from export.saved_model import export_run, version_directory
-from mrnn_tf import program
+from mrnn_tf import program, text
 from mrnn_tf.config import REQUIRED, BeamSearch, Config, field
 from mrnn_tf.inference import TOP_K, Inference, attached_encoder
 from mrnn_tf.run import Run
@@ -44,6 +44,9 @@ class ExportOptions(Config):
     max_pixels: int = field(
         images.MAX_PIXELS, "a larger image is not decoded: it has no captions", at_least=1
     )
+    max_text_words: int = field(
+        text.MAX_WORDS, "a sentence or a prefix of more words has no result", at_least=1
+    )
 
 
 def export(options: ExportOptions) -> str:
@@ -51,7 +54,8 @@ def export(options: ExportOptions) -> str:
     run = Run.load(options.job_dir, options.checkpoint, options.checkpoint_dir)
     encoder = attached_encoder(run, options.encoder, options.encoder_weights)
     search = BeamSearch(options.beam, options.max_words, options.length_power)
-    inference = Inference(run, encoder, search, options.top_k, options.max_pixels)
+    limits = options.top_k, options.max_pixels, options.max_text_words
+    inference = Inference(run, encoder, search, *limits)
     directory = version_directory(options.output, options.version)
     export_run(run, inference, directory)
     print(f"exported {directory}")

@@ -53,7 +53,7 @@ class Score:
 
 @dataclasses.dataclass(frozen=True)
 class Unreadable:
-    """Stands for the result of an image that could not be read; it is false."""
+    """Stands for the result of an image or a sentence that could not be read; it is false."""
 
     reason: str
 
@@ -122,7 +122,8 @@ class Captioner:
 
     An image is a path, the bytes of a file, a PIL image, uint8 pixels [height, width, 3], or a
     vector of features; a list of them is a batch and gives a list. In a batch, an image that cannot
-    be read has an `Unreadable` for its result; alone it raises `UserError`.
+    be read has an `Unreadable` for its result; alone it raises `UserError`. So does a sentence of
+    more words than the model reads, `max_text_words`: 200, unless an export fixed another limit.
 
     `signatures` are the functions of `Inference.signatures`, or of a SavedModel.
 
@@ -139,6 +140,9 @@ class Captioner:
         decode, encode = signatures[schema.BEAM_DECODE], signatures.get(schema.ENCODE_IMAGE)
         self.images = Images(decode, encode)
         self.fingerprints = fingerprints(signatures)
+        scores = signatures[schema.SENTENCE_LOG_PROB].structured_outputs
+        width = scores[schema.WORD_LOG_PROBS].shape[1]  # `None` in exports of earlier releases
+        self.max_text_words = width - 1 if width else text.MAX_WORDS
 
     @classmethod
     def load(cls, path: str | os.PathLike, *, top_k: int = TOP_K, **search) -> "Captioner":
@@ -171,6 +175,7 @@ class Captioner:
 
         They begin with the words of `prefix`; `log_prob` counts those that follow.
         """
+        self._check(prefix)
         return self.images.answer(images, lambda features, _: self._captions(features, prefix, n))
 
     def score(
@@ -206,6 +211,7 @@ class Captioner:
         >>> captioner.next_words(photo, "a", k=1)
         [('red', 0...)]
         """
+        self._check(prefix)
         return self.images.answer(images, lambda features, _: self._next_words(features, prefix, k))
 
     def encode(self, images: Photo | Sequence[Photo]) -> np.ndarray | list[np.ndarray | Unreadable]:
@@ -225,13 +231,18 @@ class Captioner:
             for image in zip(*columns, strict=True)
         ]
 
-    def _scores(self, features: np.ndarray, sentences: list[str]) -> list[Score]:
+    def _scores(self, features: np.ndarray, sentences: list[str]) -> list[Score | Unreadable]:
         batch = self._run(schema.SENTENCE_LOG_PROB, features, sentences=sentences)
         names = schema.LOG_PROB, schema.PERPLEXITY, schema.NUM_UNKNOWN
         figures = zip(*(batch[name].tolist() for name in names), strict=True)
-        words = [[*tokens, schema.END.encode()] for tokens in text.tokenize(sentences).to_list()]
-        rows = zip(figures, words, batch[schema.WORD_LOG_PROBS], strict=True)
-        return [Score(*row, _words(tokens, log_probs)) for row, tokens, log_probs in rows]
+        words, is_short = text.tokenize_short(sentences, self.max_text_words)
+        rows = zip(figures, words.to_list(), batch[schema.WORD_LOG_PROBS], is_short, strict=True)
+        return [
+            Score(*row, _words([*tokens, schema.END.encode()], log_probs))
+            if is_read
+            else Unreadable(f"A sentence must have at most {self.max_text_words} words.")
+            for row, tokens, log_probs, is_read in rows
+        ]
 
     def _next_words(self, features: np.ndarray, prefix: str, k: int | None) -> list[list]:
         batch = self._run(schema.NEXT_WORD, features, prefix=[prefix] * len(features))
@@ -239,6 +250,13 @@ class Captioner:
             [(w.decode(), float(np.exp(p))) for w, p in zip(words, log_probs, strict=True) if w][:k]
             for words, log_probs in zip(batch[schema.WORDS], batch[schema.LOG_PROBS], strict=True)
         ]
+
+    def _check(self, prefix: str) -> None:
+        if not text.tokenize_short([prefix], self.max_text_words)[1][0]:
+            raise UserError(
+                f"`prefix` must have at most {self.max_text_words} words; received "
+                f"{len(prefix.split())} in {len(prefix)} characters."
+            )
 
     def _run(self, name: str, features: np.ndarray, **texts: list[str]) -> dict[str, np.ndarray]:
         texts = {key: tf.constant(value) for key, value in texts.items()}

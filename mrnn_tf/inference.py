@@ -3,7 +3,8 @@
 `Captioner`, the exported SavedModel and `trainer.evaluate` all run these methods. Sizes are fixed
 when an `Inference` is made: N sentences of an image, K next words, T = max_words + 1 words of a
 sentence with its end token. An undecodable image has zero features, and zero or non-finite features
-have no sentences: "" with `schema.MISSING_LOG_PROB`. One bad row never changes another.
+have no sentences: "" with `schema.MISSING_LOG_PROB`. The same holds for a sentence or a prefix of
+more than `max_text_words`, which is not read. One bad row never changes another.
 """
 
 import functools
@@ -13,10 +14,11 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from mrnn_tf import decode, schema
+from mrnn_tf import decode, schema, text
 from mrnn_tf.config import BeamSearch
 from mrnn_tf.data import records
 from mrnn_tf.errors import UserError
+from mrnn_tf.model.mrnn import Image
 from mrnn_tf.model_info import KEYS, ModelInfo
 from mrnn_tf.run import Run
 from mrnn_tf.vision import encoders, images
@@ -39,6 +41,7 @@ class Inference:
         search: BeamSearch.
         top_k: int. Words that `next_word` returns.
         max_pixels: int. A larger image is not decoded.
+        max_text_words: int. A sentence or a prefix of more words has no result.
     """
 
     name = schema.MODEL
@@ -50,10 +53,11 @@ class Inference:
         search: BeamSearch = _DEFAULT_SEARCH,
         top_k: int = TOP_K,
         max_pixels: int = images.MAX_PIXELS,
+        max_text_words: int = text.MAX_WORDS,
     ):
         self.network, self.vocabulary, self.encoder = run.network, run.vocabulary, encoder
         self.search, self.top_k, self.max_pixels = search, top_k, max_pixels
-        self._run = run
+        self.max_text_words, self._run = max_text_words, run
 
     @functools.cached_property
     def info(self) -> ModelInfo:
@@ -63,8 +67,8 @@ class Inference:
     @property
     def settings(self) -> dict:
         """What is fixed at export."""
-        limits = {"top_k": self.top_k, "max_pixels": self.max_pixels}
-        return {**self.search.to_dict(), **limits}
+        names = ("top_k", "max_pixels", "max_text_words")
+        return {**self.search.to_dict(), **{name: getattr(self, name) for name in names}}
 
     @property
     def default(self) -> str:
@@ -74,19 +78,21 @@ class Inference:
     def best_sentences(
         self,
         features: tf.Tensor,
-        prefix: tf.Tensor | None = None,
         search: BeamSearch | None = None,
         n_best: int | None = None,
     ) -> decode.Decoded:
-        """What a beam search finds for features [B, D], after the words `prefix` int [B, P]."""
+        """What a beam search finds for features [B, D]."""
         image = self.network.model.project_image(zeros_to_nan(features))
-        start = decode.begin(self.network.model, image, prefix)
+        start = decode.begin(self.network.model, image)
         return decode.beam(*start, search or self.search, n_best)
 
     def beam_decode(self, features: tf.Tensor, prefix: tf.Tensor) -> Tensors:
         """The best sentences of images that begin with some words, and why."""
-        prefix_ids = self.vocabulary.ids(prefix).to_tensor(schema.PAD_ID)
-        decoded = self.best_sentences(features, prefix_ids)
+        ids, is_short = self.vocabulary.short_ids(prefix, self.max_text_words)
+        prefix, prefix_ids = tf.where(is_short, prefix, ""), ids.to_tensor(schema.PAD_ID)
+        image = self._project(features, is_short)
+        start = decode.begin(self.network.model, image, prefix_ids)
+        decoded = decode.beam(*start, self.search)
         blank = self.network.blank(tf.shape(features)[0])
         is_word = decoded.ids != schema.PAD_ID
         evidence = decode.evidence(self.network.model, blank, decoded, prefix_ids)
@@ -107,9 +113,9 @@ class Inference:
 
     def next_word(self, features: tf.Tensor, prefix: tf.Tensor) -> Tensors:
         """The most probable words after some words; the end token is one of them."""
-        prefix_ids = self.vocabulary.ids(prefix).to_tensor(schema.PAD_ID)
-        image = self.network.model.project_image(zeros_to_nan(features))
-        start = decode.begin(self.network.model, image, prefix_ids)
+        ids, is_short = self.vocabulary.short_ids(prefix, self.max_text_words)
+        image = self._project(features, is_short)
+        start = decode.begin(self.network.model, image, ids.to_tensor(schema.PAD_ID))
         ids, log_probs = decode.next_words(*start, self.top_k)
         return {
             schema.WORDS: tf.where(ids != schema.PAD_ID, self.vocabulary.lookup(ids), ""),
@@ -117,14 +123,19 @@ class Inference:
         }
 
     def sentence_log_prob(self, features: tf.Tensor, sentences: tf.Tensor) -> Tensors:
-        """log P(sentence | image); an unknown word is charged as the word <unk>."""
-        ids = self.vocabulary.ids(sentences)
+        """log P(sentence | image); an unknown word is charged as the word <unk>.
+
+        `num_words` counts the end token, and is 0 where a sentence has too many words.
+        """
+        ids, is_short = self.vocabulary.short_ids(sentences, self.max_text_words)
         ends = tf.fill([tf.shape(features)[0], 1], schema.END_ID)
         words = tf.concat([ids, tf.RaggedTensor.from_tensor(ends)], axis=1)
-        num_words = tf.cast(words.row_lengths(), tf.int32)
-        image = self.network.model.project_image(zeros_to_nan(features))
-        start = decode.begin(self.network.model, image)
-        word_log_probs = decode.rescore(*start, words.to_tensor(schema.PAD_ID))
+        num_words = tf.where(is_short, tf.cast(words.row_lengths(), tf.int32), 0)
+        start = decode.begin(self.network.model, self._project(features, is_short))
+        # As wide in every batch, so that a server can join the parts of one; padding is not scored.
+        shape = [None, self.max_text_words + 1]
+        word_log_probs = decode.rescore(*start, words.to_tensor(schema.PAD_ID, shape=shape))
+        word_log_probs = tf.ensure_shape(word_log_probs, shape)
         log_prob = tf.reduce_sum(word_log_probs, axis=1)
         is_valid = tf.math.is_finite(log_prob)
         perplexity = tf.exp(-log_prob / tf.cast(num_words, tf.float32))  # Eq. 5
@@ -162,6 +173,14 @@ class Inference:
         return {
             schema.CAPTIONS: self.vocabulary.sentences(decoded.ids),
             schema.LOG_PROBS: decoded.log_probs,
+        }
+
+    def _project(self, features: tf.Tensor, is_read: tf.Tensor) -> Image:
+        """Projections of images; NaN where features are zero or the text could not be read."""
+        image = self.network.model.project_image(zeros_to_nan(features))
+        return {
+            entry: tf.where(is_read[:, tf.newaxis], rows, float("nan"))
+            for entry, rows in image.items()
         }
 
     def _encode(self, image_bytes: tf.Tensor) -> tf.Tensor:

@@ -95,8 +95,8 @@ class PhotoIndex:
     ) -> list[Match] | list[list[Match]]:
         """The images with the highest log P(sentence | image), best first.
 
-        A list of sentences gives a list of results. A sentence without a word that the model knows
-        finds nothing.
+        A list of sentences gives a list of results. A sentence without a word that the model knows,
+        or with more words than the index reads (200 by default), finds nothing.
         """
         queries = [sentences] if isinstance(sentences, str) else list(sentences)
         results = self._run(schema.SEARCH_IMAGES, Match, k, sentences=tf.constant(queries))

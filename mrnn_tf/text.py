@@ -28,6 +28,9 @@ import tensorflow_text as tf_text
 from mrnn_tf import schema
 from mrnn_tf.errors import UserError
 
+MAX_WORDS = 200  # of a text that an exported model reads, unless it is said at export
+_WORD_BYTES = 64  # that a text may have for each of its words
+
 _FORMS = {  # patterns in lower case, and what they become
     "[\u2018\u2019\u02bc\uff07]": "'",
     "\u00df": "ss",
@@ -57,6 +60,20 @@ def tokenize(texts: tf.Tensor) -> tf.RaggedTensor:
     # Between two spaces, apostrophes and marks alone are no word, and no word begins with a mark.
     no_word = r"(^| )(['\p{M}]+( |$)|['\p{M}]*\p{M})"
     return tf.strings.split(tf.strings.regex_replace(texts, no_word, " "))
+
+
+def tokenize_short(texts: tf.Tensor, max_words: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Words of each text, and whether it is short: a text of more than `max_words` has no words.
+
+    A text of more than 64 bytes for each of `max_words` is too long too, whatever its words are: it
+    is not tokenised, which would take minutes for megabytes.
+    """
+    is_short = tf.strings.length(texts) <= _WORD_BYTES * max_words
+    words = tokenize(tf.where(is_short, texts, ""))
+    lengths = words.row_lengths()
+    is_short &= lengths <= max_words
+    kept = tf.boolean_mask(words.flat_values, tf.repeat(is_short, lengths))
+    return tf.RaggedTensor.from_row_lengths(kept, tf.where(is_short, lengths, 0)), is_short
 
 
 def _normalize(texts: tf.Tensor) -> tf.Tensor:
@@ -135,7 +152,14 @@ class Vocabulary(tf.Module):
 
     def ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Ids of the words of each text: string [B] -> ragged int32 [B, (words)]."""
-        tokens = tokenize(texts)
+        return self._lookup(tokenize(texts))
+
+    def short_ids(self, texts: tf.Tensor, max_words: int) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Ids of the words of each text, and whether it is short: see `tokenize_short`."""
+        tokens, is_short = tokenize_short(texts, max_words)
+        return self._lookup(tokens), is_short
+
+    def _lookup(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
         return tokens.with_flat_values(self._ids.lookup(tokens.flat_values))
 
     def lookup(self, ids: tf.Tensor) -> tf.Tensor:

@@ -217,8 +217,14 @@ def _ask(client: Client, command: Command, batch: list[tuple]) -> Sequence[Row |
         if error.code is not grpc.StatusCode.INVALID_ARGUMENT:
             raise
         return [str(error)] * len(batch)
-    failure = "the server could not decode it as an image"
-    return [failure if are_photos and row.get(schema.CAPTIONS) == [] else row for row in rows]
+    return [_failure(row, are_photos) or row for row in rows]
+
+
+def _failure(row: Row, is_photo: bool) -> Failure | None:
+    if row.get(schema.NUM_WORDS) == 0:  # the end counts as one
+        return "the sentence has more words than the model takes"
+    is_empty = is_photo and row.get(schema.CAPTIONS) == []
+    return "the server could not decode it as an image" if is_empty else None
 
 
 def _write(bar: tqdm.tqdm, command: Command, asked: dict[str, str], answer: Row | Failure) -> None:

@@ -128,9 +128,10 @@ class Answering(
 
     def _sentence_log_prob(self, features, sentences):
         counts = np.int32([len(s.split()) + 1 for s in sentences])
+        counts[counts > 201] = 0
         return {
             schema.LOG_PROB: -features[:, 0],
-            schema.PERPLEXITY: np.exp(features[:, 0] / counts),
+            schema.PERPLEXITY: np.exp(features[:, 0] / np.maximum(counts, 1)),
             schema.NUM_WORDS: counts,
             schema.NUM_UNKNOWN: np.int32([s.split().count(b"zyx") for s in sentences]),
             schema.WORD_LOG_PROBS: np.float32([[-1] * n + [0] * (max(counts) - n) for n in counts]),

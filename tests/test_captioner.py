@@ -119,6 +119,22 @@ def test_scores_are_those_of_the_model(plain, tiny_job):
         plain.score(features, ["a", "b", "c"])
 
 
+def test_texts_of_too_many_words_are_refused(plain, tiny_job):
+    features = np.ones(tiny.FEATURE_SIZE, np.float32)
+    for captioner in (plain, Captioner.load(tiny_job)):
+        assert captioner.max_text_words == 200
+        for text in ("a " * 201, "x" * 2_000_000):
+            with pytest.raises(UserError, match="A sentence must have at most 200 words"):
+                captioner.score(features, text)
+            good, long, other = captioner.score(features, ["a dog", text, "a cat"])
+            assert isinstance(good, Score) and isinstance(other, Score)
+            assert isinstance(long, Unreadable)
+            for ask in (captioner.caption, captioner.next_words):
+                with pytest.raises(UserError, match="`prefix` must have at most 200 words"):
+                    ask(features, text)
+        assert len(captioner.score(features, "a " * 200).words) == 201
+
+
 def test_next_words_are_probabilities(plain):
     features = np.zeros(tiny.FEATURE_SIZE, np.float32)
     features[[RED, 3]] = 1

@@ -140,6 +140,13 @@ def test_one_photo_and_many_texts(ask, server, photos):
     )
 
 
+def test_a_sentence_of_too_many_words_is_an_error(ask, server, photos):
+    done = ask("score", photos[0], "a " * 201, "a dog", "--json")
+    assert done.code == 1 and "1 of 2 inputs failed" in done.err
+    long, short = done.rows
+    assert "more words than the model takes" in long["error"] and short["num_words"] == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "out"),
     [

@@ -23,8 +23,8 @@ from mrnn_tf.inference import Inference, attached_encoder
 from mrnn_tf.run import Run, build
 
 
-def small(run, encoder=None):
-    return Inference(run, encoder, BeamSearch(beam=2, max_words=5), top_k=4)
+def small(run, encoder=None, **limits):
+    return Inference(run, encoder, BeamSearch(beam=2, max_words=5), top_k=4, **limits)
 
 
 @pytest.fixture
@@ -36,8 +36,11 @@ def test_versions_follow_one_another_and_are_not_overwritten(export, tiny_job, t
     base = tmp_path / "models" / "mrnn"
     (base / "7.partial").mkdir(parents=True)
     (base / "4").mkdir()
-    done = export("--job_dir", tiny_job, "--output", base, "--beam=2")
+    limit = "--max_text_words=30"
+    done = export("--job_dir", tiny_job, "--output", base, "--beam=2", limit)
     assert done.code == 0, done.err
+    facts = json.loads((base / "5" / "assets" / "config.json").read_text())
+    assert facts["settings"]["max_text_words"] == 30
     assert f"exported {base / '5'}" in done.out
     assert f"next: python -m serving.local --model_base_path {base.parent}" in done.out
     before = {path: path.stat().st_mtime_ns for path in (base / "5").rglob("*")}
@@ -201,6 +204,23 @@ def test_every_variant_is_exported_as_it_is(tiny_job, variant):
         outputs = functions[name](**{k: tf.constant(v) for k, v in inputs.items()})
         for output, value in check.expected(servable, name, inputs).items():
             assert check.same(outputs[output].numpy(), value), (name, output)
+
+
+@pytest.mark.parametrize("variant", ["mrnn", "rnn_base", "vis_in_rnn", "nic"])
+def test_texts_of_too_many_words_are_checked_too(tiny_job, variant):
+    vocabulary = Run.load(tiny_job).vocabulary
+    run = untrained(vocabulary, 5, {"identity": "features:x:5"}, variant=variant)
+    servable = small(run, max_text_words=1)
+    functions = servable.signatures()
+    for name, inputs in warmup.calls(
+        servable, 3, ["beam_decode", "next_word", "sentence_log_prob"]
+    ):
+        outputs = functions[name](**{k: tf.constant(v) for k, v in inputs.items()})
+        values = check.expected(servable, name, inputs)
+        for output, value in values.items():
+            assert check.same(outputs[output].numpy(), value), (name, output)
+        best = values["log_prob" if name == "sentence_log_prob" else "log_probs"].reshape(3, -1)
+        assert (best[:, 0] > -1e30).tolist() == [False, True, False]
 
 
 def test_remote_places_get_the_model_last(tiny_job):

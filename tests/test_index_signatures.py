@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import memory
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -141,6 +142,32 @@ def test_a_query_without_a_known_word_finds_nothing_and_harms_no_other(functions
     assert together[schema.IDS][2].tolist() == alone[schema.IDS][0].tolist()
     np.testing.assert_allclose(together[schema.SCORES][2], alone[schema.SCORES][0], rtol=1e-5)
     assert [missing(together, row) for row in range(6)] == [True, True, False, True, True, True]
+
+
+@memory.needed
+def test_a_query_of_too_many_words_finds_nothing_and_harms_no_other(functions, run, index):
+    alone = ask(functions, schema.SEARCH_IMAGES, ["a red dog", "a blue boat"])
+    long = ["a " * 201, "a red dog. " * 190_000, "größer " * 250_000]
+    batch = ["a red dog", *long, "a blue boat", "a " * 200]
+    growth, found = memory.peak_growth(lambda: ask(functions, schema.SEARCH_IMAGES, batch))
+    assert growth < 100
+    assert [missing(found, row) for row in range(6)] == [False, True, True, True, False, False]
+    assert found[schema.IDS][[0, 4]].tolist() == alone[schema.IDS].tolist()
+    np.testing.assert_allclose(found[schema.SCORES][[0, 4]], alone[schema.SCORES], rtol=1e-5)
+
+    servable = IndexServable(run, index, dataclasses.replace(SMALL, max_text_words=4))
+    assert '"max_text_words": 4' in servable.info.facts[schema.SETTINGS]
+    [(name, inputs)] = warmup.calls(servable, 4, [schema.SEARCH_IMAGES])
+    outputs = ask(servable.signatures(), name, inputs[schema.SENTENCES])
+    for output, value in index_check.expected(servable, name, inputs, outputs).items():
+        assert same(outputs[output], value), output
+    assert missing(outputs, 0) and not missing(outputs, 3)
+
+
+def test_every_output_is_as_wide_in_every_batch(functions):
+    for function in functions.values():
+        for output in function.structured_outputs.values():
+            assert output.shape[0] is None and output.shape[1:].is_fully_defined()
 
 
 @pytest.mark.parametrize(

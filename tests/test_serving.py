@@ -2,11 +2,11 @@
 
 import base64
 import json
-import re
 from pathlib import Path
 
 import bombs
 import grpc
+import memory
 import numpy as np
 import phone
 import programs
@@ -94,18 +94,10 @@ def test_a_photograph_is_the_same_in_all_eight_orientations(server):
 
 def peak_growth(server, ask):
     """By how many MB the memory of the server grows at most while something is asked."""
-    folder = Path("/proc", str(server.program.process.pid))
-
-    def memory(name):
-        return int(re.search(rf"{name}:\s*(\d+) kB", (folder / "status").read_text())[1]) / 1024
-
-    (folder / "clear_refs").write_text("5")  # the peak begins anew
-    before = memory("VmRSS")
-    result = ask()
-    return memory("VmHWM") - before, result
+    return memory.peak_growth(ask, server.program.process.pid)
 
 
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="memory as Linux tells it")
+@memory.needed
 def test_large_images_and_empty_rows_cost_no_memory(server):
     def caption(contents):
         inputs = {"image_bytes": np.array(contents, object)}

@@ -2,7 +2,9 @@
 
 import io
 import json
+import time
 
+import memory
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -14,6 +16,7 @@ from mrnn_tf.data import records
 
 MISSING = schema.MISSING_LOG_PROB
 N, K, T = 3, 10, 11
+LONGEST = 200  # words of a sentence or a prefix
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +59,7 @@ def test_names_types_and_shapes_are_those_of_the_contract(photo, plain):
     sentence = {
         "log_prob": (tf.float32, [unknown]), "perplexity": (tf.float32, [unknown]),
         "num_words": (tf.int32, [unknown]), "num_unknown": (tf.int32, [unknown]),
-        "word_log_probs": (tf.float32, [unknown, unknown]),
+        "word_log_probs": (tf.float32, [unknown, LONGEST + 1]),
     }  # fmt: skip
     captions = {name: decoded[name] for name in ("captions", "log_probs")}
     next_word = {"words": (strings, [unknown, K]), "log_probs": (tf.float32, [unknown, K])}
@@ -239,18 +242,76 @@ def test_sentences_are_scored_as_a_sum_over_their_words_and_the_end(plain):
     found = call(plain, "sentence_log_prob", features=features(*[(0, 0)] * 4), sentences=sentences)
     assert found["num_words"].tolist() == [4, 1, 4, 4]
     assert found["num_unknown"].tolist() == [0, 0, 1, 0]
-    assert found["word_log_probs"].shape == (4, 4)
-    assert found["word_log_probs"][1, 1:].tolist() == [0, 0, 0]
+    assert found["word_log_probs"].shape == (4, LONGEST + 1)
+    assert not found["word_log_probs"][:, 4:].any() and not found["word_log_probs"][1, 1:].any()
     np.testing.assert_allclose(found["log_prob"], found["word_log_probs"].sum(axis=1), rtol=1e-5)
     expected = np.exp(-found["log_prob"] / found["num_words"])
     np.testing.assert_allclose(found["perplexity"], expected, rtol=1e-4)
     assert found["log_prob"][0] > max(found["log_prob"][1:])
 
 
+TEXTS = {"sentence_log_prob": "sentences", "beam_decode": "prefix", "next_word": "prefix"}
+ORDINARY = ["a red dog", "Zwei qwxz am See, größer", ""]
+LONG = ["a " * (LONGEST + 1), "a red dog. " * 190_000, "größer " * 250_000, "x" * 2_000_000]
+
+
+@memory.needed
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_of_too_many_words_cost_nothing_and_leave_the_others_alone(plain, name):
+    def ask(texts):
+        return call(plain, name, features=features(*[(0, 0)] * len(texts)), **{TEXTS[name]: texts})
+
+    def seconds(texts):
+        start = time.perf_counter()
+        ask(texts)
+        return time.perf_counter() - start
+
+    alone, batch = ask(ORDINARY), [ORDINARY[0], *LONG, *ORDINARY[1:]]
+    growth, found = memory.peak_growth(lambda: ask(batch))
+    assert growth < 100
+    is_short = np.array([text in ORDINARY for text in batch])
+    for output, value in alone.items():
+        if value.dtype.kind == "O":
+            assert found[output][is_short].tolist() == value.tolist()
+        else:
+            np.testing.assert_allclose(found[output][is_short], value, rtol=1e-5, atol=1e-5)
+        missing = np.float32({"perplexity": -MISSING}.get(output, MISSING))
+        is_total = output in ("log_prob", "log_probs", "perplexity")
+        no_value = b"" if value.dtype.kind == "O" else missing if is_total else 0
+        assert (found[output][~is_short] == no_value).all(), output
+    ordinary, long = (min(seconds(texts) for _ in range(5)) for texts in (ORDINARY, batch))
+    assert long < 5 * ordinary + 0.05  # to make a tensor of 6 MB takes some milliseconds
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_texts_of_as_many_words_as_allowed_are_read(plain, name):
+    texts = ["a " * LONGEST, "größer, " * LONGEST]
+    found = call(plain, name, features=features((0, 0), (0, 0)), **{TEXTS[name]: texts})
+    best = found["log_prob"] if name == "sentence_log_prob" else found["log_probs"][:, 0]
+    assert (best > -1e5).all()
+    if name == "sentence_log_prob":
+        assert found["num_words"].tolist() == [LONGEST + 1] * 2 and found["word_log_probs"].all()
+
+
+def test_parts_of_a_batch_are_as_wide_as_the_whole(plain):
+    """As TF Serving joins the parts of a batch that it has split."""
+    texts = ["a dog", "there is a red dog here today", "", LONG[0]]
+    whole = call(plain, "sentence_log_prob", features=features(*[(0, 0)] * 4), sentences=texts)
+    parts = [
+        call(plain, "sentence_log_prob", features=features((0, 0)), sentences=[text])
+        for text in texts
+    ]
+    for name, value in whole.items():
+        joined = np.concatenate([part[name] for part in parts])
+        np.testing.assert_allclose(joined, value, rtol=1e-5, atol=1e-5)
+
+
 def test_no_rows_are_no_error(plain):
     nothing = np.zeros((0, tiny.FEATURE_SIZE), np.float32)
     found = call(plain, "beam_decode", features=nothing, prefix=np.zeros(0, "S"))
     assert found["captions"].shape == (0, N)
+    found = call(plain, "sentence_log_prob", features=nothing, sentences=np.zeros(0, "S"))
+    assert found["word_log_probs"].shape == (0, LONGEST + 1)
 
 
 def test_assets_tell_what_the_model_is(models):
@@ -258,5 +319,5 @@ def test_assets_tell_what_the_model_is(models):
     facts = json.loads((assets / "config.json").read_text())
     assert facts["encoder"]["identity"].startswith("efficientnet_lite0:")
     assert facts["settings"] == {"beam": N, "top_k": K, "max_words": T - 1, "length_power": 0.7,
-                                 "max_pixels": 50 << 20}  # fmt: skip
+                                 "max_pixels": 50 << 20, "max_text_words": LONGEST}  # fmt: skip
     assert (assets / "vocabulary.txt").read_text().splitlines()[:4] == list(schema.RESERVED_WORDS)
