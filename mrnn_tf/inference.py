@@ -25,7 +25,7 @@ from mrnn_tf.vision import encoders, images
 from mrnn_tf.vision.encoders import Encoder
 
 TOP_K = 10
-_THREADS = 4  # that decode images; more would hold more of them in memory
+_THREADS = 2  # that decode images; more would hold more of them in memory
 _MISSING = schema.MISSING_LOG_PROB
 _DEFAULT_SEARCH = BeamSearch()
 
@@ -243,7 +243,7 @@ def _successes(function: Callable[[tf.Tensor], Any], values: tf.Tensor) -> tuple
     # What fails inside a dataset can be left out, unlike what fails in the graph itself.
     count = tf.size(values)
     dataset = tf.data.Dataset.from_tensor_slices((tf.range(count), values))
-    dataset = dataset.map(lambda row, value: (row, function(value)), _THREADS, deterministic=False)
+    dataset = dataset.map(lambda row, value: (row, function(value)), _THREADS, deterministic=True)
     batches = dataset.ignore_errors().batch(tf.cast(tf.maximum(count, 1), tf.int64))
     none = tf.nest.map_structure(
         lambda spec: tf.zeros([0, *spec.shape], spec.dtype), dataset.element_spec

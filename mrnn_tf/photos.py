@@ -6,6 +6,7 @@ The module needs no TensorFlow, so that a client may use it.
 import contextlib
 import io
 import os
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from PIL import ImageOps
 from mrnn_tf.errors import UserError
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP")  # those that the model decodes
+_SENT = {*FORMATS, "MPO"}  # Pillow's name of a JPEG with more pictures behind it, as phones make
 _READABLE = [*FORMATS, "WEBP"]
 with contextlib.suppress(ImportError):  # the extra `heic`
     import pillow_heif
@@ -25,6 +27,11 @@ _UNDERSTOOD = "JPEG, PNG, GIF, BMP, WebP and, with the package pillow-heif, HEIC
 _JPEG_QUALITY = 95
 _SMALLEST_SIDE = 16
 
+# What Pillow raises on damaged files.
+_DAMAGED = (
+    OSError, SyntaxError, ValueError, TypeError, struct.error, PIL.Image.DecompressionBombError
+)  # fmt: skip
+
 Photo = str | os.PathLike | bytes | PIL.Image.Image | np.ndarray
 
 
@@ -32,7 +39,7 @@ def load(photo: Photo, max_bytes: int | None = None) -> bytes | np.ndarray:
     """The bytes of an image that the model decodes, or features float32 [D].
 
     The bytes of JPEG, PNG, GIF and BMP are not changed, since the model itself turns a photograph
-    upright; WebP and HEIC become JPEG.
+    upright; WebP, HEIC and a BMP with colours of a palette or compression become JPEG.
 
     Args:
         photo: the path of an image or of a `.npy` file of features, the bytes of an image, a PIL
@@ -87,10 +94,10 @@ def _decodable(content: bytes, source: object, max_bytes: int | None) -> bytes:
         with PIL.Image.open(io.BytesIO(content), formats=_READABLE) as image:
             image.load()
             is_small = max_bytes is None or len(content) <= max_bytes
-            if image.format in FORMATS and is_small:
+            if image.format in _SENT and is_small and _is_plain(image, content):
                 return content
             upright = ImageOps.exif_transpose(image).convert("RGB")
-    except (OSError, SyntaxError, PIL.Image.DecompressionBombError) as error:
+    except _DAMAGED as error:
         is_image = not isinstance(error, PIL.UnidentifiedImageError)
         what = "a damaged image" if is_image else "no image"
         raise UserError(f"{source}: {what}; {_UNDERSTOOD}.") from None
@@ -102,6 +109,15 @@ def _decodable(content: bytes, source: object, max_bytes: int | None) -> bytes:
             raise UserError(f"{source}: no image of {max_bytes} bytes can be made of it.")
         jpeg = _jpeg(upright)
     return jpeg
+
+
+def _is_plain(image: PIL.Image.Image, content: bytes) -> bool:
+    """Whether the model sees the colours that Pillow sees, which it does not of every BMP."""
+    if image.format != "BMP":
+        return True
+    header_size, bits, compression = struct.unpack_from("<I10xHI", content, 14)
+    is_known = bits in (24, 32) or (bits == 8 and image.mode == "L")
+    return header_size >= 40 and compression == 0 and is_known
 
 
 def _jpeg(image: PIL.Image.Image) -> bytes:

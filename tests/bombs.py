@@ -7,18 +7,19 @@ import zlib
 from PIL import Image
 
 
-def png(width: int, height: int) -> bytes:
+def png(width: int, height: int, exif: bytes = b"") -> bytes:
     """A black PNG of one bit a pixel, whole, whatever its size."""
     row = b"\0" + bytes((width + 7) // 8)
     deflate = zlib.compressobj(9)
     parts = [deflate.compress(row * min(1000, height - top)) for top in range(0, height, 1000)]
     data = b"".join(parts) + deflate.flush()
     header = struct.pack(">2I5B", width, height, 1, 0, 0, 0, 0)
-    chunks = [(b"IHDR", header), (b"IDAT", data), (b"IEND", b"")]
+    chunks = [(b"IHDR", header), (b"eXIf", exif), (b"IDAT", data), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(content)) + name + content
         + struct.pack(">I", zlib.crc32(name + content))
         for name, content in chunks
+        if content or name == b"IEND"
     )  # fmt: skip
 
 

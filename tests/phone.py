@@ -18,6 +18,20 @@ _STORED = {
 }
 
 
+def tag(orientation: int) -> bytes:
+    """A TIFF structure with an orientation, as a PNG's eXIf chunk holds it."""
+    exif = Image.Exif()
+    exif[ORIENTATION] = orientation
+    return exif.tobytes().removeprefix(b"Exif\0\0")
+
+
+def strip(length: int, orientation: int) -> bytes:
+    """A JPEG one pixel wide."""
+    content = io.BytesIO()
+    Image.new("RGB", (1, length), "red").save(content, "JPEG", exif=b"Exif\0\0" + tag(orientation))
+    return content.getvalue()
+
+
 def photograph(orientation: int, tagged: bool = True) -> bytes:
     """A JPEG of the same scene for every orientation; without the tag it is seen as stored."""
     scene = Image.fromarray(skimage.data.coffee()).resize((320, 240))

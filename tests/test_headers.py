@@ -2,6 +2,7 @@
 
 import io
 import struct
+import time
 
 import bombs
 import hypothesis
@@ -77,6 +78,21 @@ def test_both_byte_orders_and_other_segments_before(order):
         content = with_segments(segment(0xE0, b"JFIF\0"), profile, profile, xmp, exif(structure))
         assert orientation(content) == value
         assert images.decode(content).shape == ((60, 80, 3) if value < 5 else (80, 60, 3))
+
+
+@pytest.mark.parametrize("fill", [1, 2, 7, 50])
+def test_fill_bytes_before_segments_are_skipped(fill):
+    content = with_segments(b"\xff" * fill, segment(0xFE, b"text"), b"\xff\xff", exif(tiff(6)))
+    assert Image.open(io.BytesIO(content)).getexif()[ORIENTATION] == 6
+    assert orientation(content) == 6 and images.decode(content).shape == (80, 60, 3)
+
+
+def test_no_segment_is_found_behind_the_start_of_the_scan():
+    content = encoded(Image.new("RGB", (80, 60)), "JPEG")
+    start = content.index(b"\xff\xda")
+    assert orientation(content[:start] + exif(tiff(6)) + content[start:]) == 6
+    scan = segment(0xDA, content[start + 4 : start + 14])
+    assert orientation(content[:start] + scan + exif(tiff(6))) == 1
 
 
 @pytest.mark.parametrize(
@@ -161,6 +177,17 @@ def test_sizes_of_progressive_jpegs_rows_from_the_top_and_screens():
     assert pixels(gif[:6] + struct.pack("<2H", 900, 800) + gif[10:]) == 720_000
 
 
+def test_sides_above_65535_are_refused():
+    for kind in ("PNG", "BMP"):
+        strips = [encoded(Image.new("RGB", size), kind) for size in ((65_535, 1), (1, 65_535))]
+        assert [pixels(strip) for strip in strips] == [65_535] * 2
+        for size in ((65_536, 1), (1, 65_536)):
+            strip = encoded(Image.new("RGB", size), kind)
+            assert pixels(strip) == 2**62
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                images.decode(strip)
+
+
 def test_what_has_no_size_is_not_decoded():
     png = bombs.png(20, 10)
     assert pixels(png) == 200 and images.decode(png).shape == (10, 20, 3)
@@ -199,11 +226,51 @@ def test_a_frame_at_some_place_of_the_screen_is_the_image():
     np.testing.assert_array_equal(images.decode(moved), images.decode(gif))
 
 
+def sub_blocks(data, size):
+    starts = range(0, len(data), size)
+    return b"".join(bytes([len(data[i : i + size])]) + data[i : i + size] for i in starts) + b"\0"
+
+
 def test_the_sub_blocks_of_a_gif_are_not_followed_for_ever():
     gif = encoded(Image.new("RGB", (40, 20), "red"), "GIF")
     start = gif.index(b",\0\0\0\0")
     frame = gif[: start + 11] + b"\x01x" * 100_000 + b"\0;"
-    extensions = gif[:start] + (b"!\xfe" + b"\x01x" * 9 + b"\0") * 50 + gif[start:]
-    for content in (frame, extensions):
+    whole = gif[: start + 11] + sub_blocks(bytes(129_000), 1) + b";"
+    extension = b"!\xfe" + sub_blocks(bytes(1900), 1)
+    extensions = gif[:start] + extension * 60 + gif[start:]
+    few = gif[:start] + (b"!\xfe" + b"\x01x" * 9 + b"\0") * 50 + gif[start:]
+    for content in (frame, whole, extensions, few):
+        before = time.process_time()
+        assert first_frame(content) == b""
+        assert time.process_time() - before < 0.5
         with pytest.raises(tf.errors.InvalidArgumentError):
             images.decode(content)
+
+
+@pytest.mark.parametrize("side", [1, 3, 17, 300, 900])
+@pytest.mark.parametrize("colours", [2, 16, 256])
+@pytest.mark.parametrize("options", [{}, {"optimize": True}, {"interlace": 1}, {"save_all": True}])
+def test_gifs_of_ordinary_encoders_are_whole(side, colours, options):
+    noise = np.random.default_rng(side).integers(0, 256, (side, side, 3), np.uint8)
+    picture = Image.fromarray(noise).quantize(colours)
+    if "save_all" in options:
+        options = {**options, "append_images": [picture.rotate(90)] * 2, "duration": 50}
+    content = encoded(picture, "GIF", **options)
+    expected = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"))
+    np.testing.assert_array_equal(images.decode(content), expected)
+
+
+@pytest.mark.parametrize("size", [254, 100, 64])
+def test_sub_blocks_need_not_be_full(size):
+    """Nor need they be sub-blocks: XMP is text, whose letters are read as sizes up to its end."""
+    noise = np.random.default_rng(0).integers(0, 256, (100, 100), np.uint8)
+    gif = encoded(Image.fromarray(noise), "GIF")
+    start = gif.index(b",\0\0\0\0")
+    frame, data = gif[start : start + 11], b""
+    place = start + 11
+    while gif[place]:
+        data, place = data + gif[place + 1 : place + 1 + gif[place]], place + 1 + gif[place]
+    xmp = b"<?xpacket?>" + (b" " * 99 + b"\n") * 20 + b"\x01" + bytes(range(255, -1, -1)) + b"\0"
+    extension = b"!\xff\x0bXMP DataXMP" + xmp
+    content = gif[:start] + extension + frame + sub_blocks(data, size) + b";"
+    np.testing.assert_array_equal(images.decode(content), images.decode(gif))

@@ -77,3 +77,14 @@ def test_resize_is_pillows_bicubic(size):
     resized = images.resize(image, size[1], size[0]).numpy()
     assert resized.min() >= 0 and resized.max() <= 255
     np.testing.assert_allclose(resized, np.asarray(expected, float), atol=1.5)
+
+
+@pytest.mark.parametrize("shape", [(3, 2000), (2000, 3), (1, 40)])
+def test_a_strip_is_resized_as_pillow_does(shape):
+    image = np.random.default_rng(0).integers(0, 256, (*shape, 3), np.uint8)
+    expected = Image.fromarray(image).resize((50, 40), Image.Resampling.BICUBIC)
+    resized = images.resize(image, 40, 50).numpy()
+    np.testing.assert_allclose(resized, np.asarray(expected, float), atol=1.5)
+    in_graph = tf.function(images.resize)(tf.constant(image), 40, 50)
+    assert in_graph.shape == (40, 50, 3)
+    np.testing.assert_allclose(in_graph, resized, atol=1e-3)

@@ -1,10 +1,15 @@
 import io
+import struct
 
+import hypothesis
 import numpy as np
 import pytest
-from PIL import Image
+from hypothesis import strategies as st
+from PIL import Image, ImageOps
 
 from mrnn_tf import photos
+from mrnn_tf.errors import UserError
+from mrnn_tf.vision import images
 
 ORIENTATION = 0x0112
 
@@ -31,6 +36,48 @@ def test_what_the_model_decodes_is_sent_as_it_is(tmp_path, kind, orientation):
     content = (tmp_path / "photo").read_bytes()
     assert photos.load(path) == photos.load(content) == content
     assert photos.load(path, max_bytes=len(content)) == content
+
+
+def test_a_jpeg_with_several_pictures_is_sent_as_it_is(tmp_path):
+    path, exif = tmp_path / "photo.jpg", Image.Exif()
+    exif[ORIENTATION] = 6
+    first, second = Image.new("RGB", (40, 24), "blue"), Image.new("RGB", (20, 12), "red")
+    first.save(path, "MPO", save_all=True, append_images=[second], exif=exif)
+    content = path.read_bytes()
+    assert opened(content).format == "MPO"
+    assert photos.load(path) == content
+    np.testing.assert_allclose(images.decode(content), np.full((40, 24, 3), [0, 0, 255]), atol=3)
+
+
+def bmp(mode):
+    content = io.BytesIO()
+    image = Image.new("RGB", (40, 24), "white")
+    image.paste("red" if mode == "P" else "black", (0, 0, 20, 24))
+    image.convert(mode, palette=Image.Palette.ADAPTIVE).save(content, "BMP")
+    return content.getvalue()
+
+
+def bitmap(info, pixels):
+    """A BMP of 40 x 24 equal pixels with some information header, whose size comes before it."""
+    head = struct.pack("<I", len(info) + 4) + info
+    return b"BM" + struct.pack("<IiI", 0, 0, 14 + len(head)) + head + pixels * 40 * 24
+
+
+HIGH_COLOUR = bitmap(struct.pack("<iiHHIIiiII", 40, 24, 1, 16, 0, 0, 0, 0, 0, 0), b"\x00\x7c")
+OS2 = bitmap(struct.pack("<HHHH", 40, 24, 1, 24), b"\0\0\xff")
+
+
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L"])
+def test_a_bmp_that_the_model_decodes_is_sent_as_it_is(mode):
+    assert photos.load(bmp(mode)) == bmp(mode)
+
+
+@pytest.mark.parametrize("content", [bmp("P"), bmp("1"), HIGH_COLOUR, OS2])
+def test_another_bmp_becomes_a_jpeg(content):
+    decoded = images.decode(photos.load(content)).numpy().astype(int)
+    expected = np.asarray(opened(content).convert("RGB"), int)
+    difference = np.abs(decoded - expected)
+    assert difference.mean() < 4 and difference.max() < 60  # at the edge of two colours
 
 
 def test_webp_becomes_an_upright_jpeg(tmp_path):
@@ -93,6 +140,59 @@ def test_what_is_no_image_is_named(tmp_path):
         path.write_bytes(change)
         with pytest.raises(ValueError, match=sentence):
             photos.load(str(path))
+
+
+def encoded(kind):
+    noise = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
+    exif = Image.Exif()
+    exif[ORIENTATION], exif[0x010F] = 6, "maker"
+    content = io.BytesIO()
+    Image.fromarray(noise).save(content, kind, exif=exif)
+    return content.getvalue()
+
+
+WHOLE = {kind: encoded(kind) for kind in ("JPEG", "PNG", "GIF", "BMP", "WEBP")}
+
+
+@pytest.mark.filterwarnings("ignore")  # of Pillow, about what is damaged
+@hypothesis.settings(max_examples=600, deadline=None)
+@hypothesis.given(
+    st.sampled_from(sorted(WHOLE)),
+    st.dictionaries(
+        st.one_of(st.integers(0, 60), st.integers(0, 3000)), st.integers(0, 255), max_size=8
+    ),
+    st.one_of(st.none(), st.integers(0, 3000)),
+    st.sampled_from([None, 1000]),
+)
+def test_a_damaged_image_is_a_mistake_of_the_user(kind, changes, length, max_bytes):
+    content = bytearray(WHOLE[kind])
+    for place, value in changes.items():
+        content[place % len(content)] = value
+    try:
+        sent = photos.load(bytes(content[:length]), max_bytes)
+    except UserError as error:
+        assert str(error).startswith("the image: ")
+    else:
+        assert sent
+
+
+def changed(content, place, value):
+    return content[:place] + value + content[place + len(value) :]
+
+
+@pytest.mark.parametrize(
+    ("content", "error"),
+    [
+        (changed(WHOLE["PNG"], 11, b"\0"), ValueError),
+        (changed(WHOLE["JPEG"], 41, b"\0"), struct.error),  # in the EXIF segment
+        (changed(WHOLE["JPEG"], 41, b"\x1f"), TypeError),
+    ],
+)
+def test_every_error_of_pillow_is_one_sentence(content, error):
+    with pytest.raises(error):
+        ImageOps.exif_transpose(opened(content))
+    with pytest.raises(UserError, match="the image: a damaged image"):
+        photos.load(content, max_bytes=1000)
 
 
 @pytest.mark.parametrize(

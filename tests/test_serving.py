@@ -112,6 +112,12 @@ def test_large_images_and_empty_rows_cost_no_memory(server):
     assert captions[1].tolist() == [b""] * 3
     for row, colour in ((0, b"red"), (2, b"green"), (3, b"red"), (4, b"blue")):
         assert colour in captions[row, 0]
+    exif = phone.tag(6)
+    strips = [bombs.png(1_000_000, 1), bombs.png(1, 1_000_000, exif)] * 2
+    strips += [bombs.png(65_535, 1), bombs.png(1, 65_535, exif), phone.strip(65_500, 6)] * 2
+    growth, captions = peak_growth(server, caption([pictures[2], *strips]))
+    assert growth < 200
+    assert b"blue" in captions[0, 0] and not captions[1:5].any() and captions[5:].all()
     growth, captions = peak_growth(server, caption([pictures[2], *[b""] * 3000]))
     assert growth < 200
     assert b"blue" in captions[0, 0] and not captions[1:].any()

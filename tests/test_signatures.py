@@ -11,7 +11,7 @@ import tensorflow as tf
 import tiny
 from PIL import Image
 
-from mrnn_tf import schema
+from mrnn_tf import inference, schema
 from mrnn_tf.data import records
 
 MISSING = schema.MISSING_LOG_PROB
@@ -321,3 +321,15 @@ def test_assets_tell_what_the_model_is(models):
     assert facts["settings"] == {"beam": N, "top_k": K, "max_words": T - 1, "length_power": 0.7,
                                  "max_pixels": 50 << 20, "max_text_words": LONGEST}  # fmt: skip
     assert (assets / "vocabulary.txt").read_text().splitlines()[:4] == list(schema.RESERVED_WORDS)
+
+
+def test_images_keep_their_order_while_they_are_decoded_in_parallel():
+    """Or equal batches would have features that differ in their last bits."""
+
+    def work(size):
+        tf.debugging.assert_positive(size)
+        return tf.reduce_sum(tf.random.stateless_normal([size], [0, 0]))
+
+    sizes = tf.constant([10_000_000, 1, 0, 1, 1])
+    rows, _ = tf.function(lambda values: inference._successes(work, values))(sizes)
+    assert rows.numpy().tolist() == [0, 1, 3, 4]

@@ -7,10 +7,6 @@ from mrnn_tf.vision import images
 
 COUNTS = (1, 10)
 
-# An image longer than this many short sides is squeezed, or a strip of one pixel by thousands
-# would be enlarged to gigabytes.
-_LONGEST = 16
-
 
 def windows(image: tf.Tensor, crops: int, size: int) -> tf.Tensor:
     """Windows of one image, float32 [crops, size, size, 3] in 0..255.
@@ -33,7 +29,8 @@ def ten_crop(image: tf.Tensor, short_side: int = 256, size: int = 224) -> tf.Ten
     sides = tf.shape(image)[:2]
     shortest = tf.reduce_min(sides)
     scaled = (sides * short_side + shortest // 2) // shortest  # rounded
-    height, width = tf.unstack(tf.minimum(scaled, _LONGEST * short_side))
+    # A strip is squeezed, or one pixel by thousands would be enlarged to gigabytes.
+    height, width = tf.unstack(tf.minimum(scaled, images.STRIP * short_side))
     resized = images.resize(image, height, width)
     bottom, right = height - size, width - size
     corners = [(0, 0), (0, right), (bottom, 0), (bottom, right), (bottom // 2, right // 2)]

@@ -1,6 +1,7 @@
 """What the header of an encoded image says, read by TensorFlow ops before anything is decoded.
 
-Any bytes are safe to read: loops are bounded, and beyond the end all bytes are zero.
+No bytes make these functions fail or run for long: the steps of their loops are limited, and bytes
+beyond the end count as zeros. Only the header is checked: the decoder may refuse the rest.
 """
 
 import math
@@ -10,17 +11,21 @@ import tensorflow as tf
 
 _JPEG, _PNG, _GIF, _BMP = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM"
 
-# The most steps of each loop. A GIF's sub-block has up to 255 bytes, so its first frame 16 MB.
-_SEGMENTS, _EXTENSIONS, _EXTENSION_BLOCKS, _FRAME_BLOCKS = 64, 32, 1 << 11, 1 << 16
+# The most steps of the loops. Encoders fill a GIF's sub-blocks, of up to 255 bytes each; all but
+# hostile files have more than 32 bytes in a sub-block on average.
+_SEGMENTS, _SUB_BLOCKS, _SUB_BLOCK_BYTES = 64, 1 << 16, 32
 _TIFF_BYTES, _TIFF_ENTRIES = 1 << 16, 128
 _ORIENTATION, _SHORT = 0x0112, 3  # a tag of EXIF, and the type of its value
-_UNKNOWN = 1 << 31  # as long as a side can be: no limit allows it
+_START_OF_SCAN = 0xDA  # the last segment of a JPEG's header
+_LONGEST_SIDE = 65_535  # of a JPEG or GIF; a PNG or BMP could have a strip of gigabytes
+_UNKNOWN = 1 << 62  # no limit allows it
 
 
 def pixels(content: tf.Tensor) -> tf.Tensor:
-    """Height times width, int64, as the decoder will read them; 2^62 where there are none.
+    """Height times width, int64, as the decoder will read them.
 
-    Of a GIF, which begins with its frame as `first_frame` makes it, the larger of screen and frame.
+    2^62 where the header has no size or a side above 65,535. A GIF must come from `first_frame`:
+    its size is the larger of screen and frame.
     """
     if _begins(content, _JPEG):
         sides = tf.cast(tf.image.extract_jpeg_shape(content)[:2], tf.int64)
@@ -36,28 +41,44 @@ def pixels(content: tf.Tensor) -> tf.Tensor:
         bmp = tf.minimum(bmp, (1 << 32) - bmp)  # where rows go from the top, the height is negative
         sides = tf.where(_begins(content, _BMP), bmp, _UNKNOWN)
         sides = tf.where(is_png, png, sides)
-    return tf.reduce_prod(tf.minimum(sides, _UNKNOWN))
+    is_known = tf.reduce_max(sides) <= _LONGEST_SIDE
+    return tf.where(is_known, tf.reduce_prod(sides), _UNKNOWN)
 
 
 def first_frame(content: tf.Tensor) -> tf.Tensor:
     """A GIF with nothing but its first frame, since TensorFlow decodes all frames that it finds.
 
-    A damaged GIF becomes empty; what is no GIF is returned as it is.
+    What is no GIF is returned as it is. A GIF becomes empty where its first frame is not whole, or
+    where the sub-blocks up to its end are more than 65,536, or more than a 32nd of the file's bytes
+    and 16: following them would take longer than decoding.
     """
     return _first_frame(content) if _begins(content, _GIF) else content
 
 
 def _first_frame(gif: tf.Tensor) -> tf.Tensor:
+    length = _length(gif)
+    values = tf.io.decode_raw(tf.strings.join([gif, b"\0"]), tf.uint8)
+
+    def value(position):
+        return tf.cast(tf.gather(values, tf.minimum(position, length)), tf.int64)
+
+    def after_blocks(position, steps):
+        """The place after sub-blocks, each behind its size, and the empty one at the end."""
+        position, steps = tf.while_loop(
+            lambda position, steps: (value(position) > 0) & (steps > 0),
+            lambda position, steps: (position + 1 + value(position), steps - 1),
+            (position, steps),
+        )
+        return position + 1, steps - 1
+
     header = 13 + _colour_table(gif, 10)
-    [frame] = tf.while_loop(
-        lambda position: _text(gif, position, 1) == b"!",
-        lambda position: [_after_blocks(gif, position + 2, _EXTENSION_BLOCKS)],
-        [header],
-        maximum_iterations=_EXTENSIONS,
+    frame, steps = tf.while_loop(
+        lambda position, steps: (value(position) == ord("!")) & (steps > 0),
+        lambda position, steps: after_blocks(position + 2, steps),  # an extension
+        (header, tf.minimum(length // _SUB_BLOCK_BYTES + 16, _SUB_BLOCKS)),
     )
-    data = frame + 10 + _colour_table(gif, frame + 9) + 1
-    end = _after_blocks(gif, data, _FRAME_BLOCKS)
-    is_whole = (_text(gif, frame, 1) == b",") & (end <= _length(gif))
+    end, steps = after_blocks(frame + 10 + _colour_table(gif, frame + 9) + 1, steps)
+    is_whole = (value(frame) == ord(",")) & (end <= length) & (steps >= 0)
     # The frame's place on the screen, four bytes, becomes the corner: the frame is the image.
     image = _text(gif, frame + 5, end - frame - 5)
     first = tf.strings.join([_text(gif, 0, header), b",\0\0\0\0", image, b";"])
@@ -66,19 +87,8 @@ def _first_frame(gif: tf.Tensor) -> tf.Tensor:
 
 def _colour_table(gif: tf.Tensor, flags: tf.Tensor | int) -> tf.Tensor:
     """The size of the colour table that the byte at `flags` announces."""
-    value = _byte(gif, flags)
+    [value] = tf.unstack(_bytes(gif, flags, [1]))
     return tf.where(value >= 128, 6 * 2 ** (value % 8), 0)
-
-
-def _after_blocks(gif: tf.Tensor, position: tf.Tensor, most: int) -> tf.Tensor:
-    """The place after sub-blocks, each with its length before it, and the empty one at the end."""
-    [position] = tf.while_loop(
-        lambda position: _byte(gif, position) > 0,
-        lambda position: [position + 1 + _byte(gif, position)],
-        [position],
-        maximum_iterations=most,
-    )
-    return position + 1
 
 
 def orientation(content: tf.Tensor) -> tf.Tensor:
@@ -103,32 +113,34 @@ def _tiff_orientation(tiff: tf.Tensor) -> tf.Tensor:
 def _exif(content: tf.Tensor) -> tf.Tensor:
     """The TIFF structure in the EXIF segment of a JPEG, or in that chunk of a PNG; else empty.
 
-    A segment is FF, its kind, its length (2 bytes, which count) and "Exif\\0\\0"; a chunk is its
-    length (4 bytes), "eXIf" and, beyond that length, a check sum.
+    A segment is FF (any number of times), its kind, its length (2 bytes, which count) and
+    "Exif\\0\\0"; a chunk is its length (4 bytes), "eXIf" and, beyond that length, a check sum.
     """
     is_png = _begins(content, _PNG)
-    name = tf.where(is_png, b"eXIf", b"Exif")
+    name = tf.where(is_png, np.int64([*b"eXIf"]), np.int64([*b"Exif"]))
     first, added, header = tf.unstack(tf.where(is_png, np.int64([8, 12, 8]), np.int64([2, 2, 10])))
+    digits = tf.where(is_png, np.int64([1 << 24, 1 << 16, 256, 1]), np.int64([0, 0, 256, 1]))
 
-    def size(position):
-        head = _bytes(content, position, [4])
-        return added + tf.where(is_png, _number(head), _number(head[2:]))
+    def size(head):
+        is_fill = tf.reduce_all(head[:2] == 0xFF)
+        return tf.where(is_fill, np.int64(1), added + tf.reduce_sum(head[:4] * digits))
 
-    def is_exif(position):
-        return _text(content, position + 4, 4) == name
+    def is_other(position, head):
+        del position
+        is_segment = (head[0] == 0xFF) & (head[1] != _START_OF_SCAN)
+        is_there = tf.where(is_png, head[4] > 0, is_segment)
+        return is_there & tf.reduce_any(head[4:] != name)
 
-    def is_other(position):
-        is_segment = is_png | (_text(content, position, 1) == b"\xff")
-        return is_segment & ~is_exif(position) & (position < _length(content))
+    def following(position, head):
+        position += size(head)
+        return position, _bytes(content, position, [8])
 
-    [position] = tf.while_loop(
-        is_other,
-        lambda position: [position + size(position)],
-        [first],
-        maximum_iterations=_SEGMENTS,
+    position, head = tf.while_loop(
+        is_other, following, (first, _bytes(content, first, [8])), maximum_iterations=_SEGMENTS
     )
-    length = tf.clip_by_value(size(position) - header, 0, _TIFF_BYTES)
-    return tf.where(is_exif(position), _text(content, position + header, length), b"")
+    length = tf.clip_by_value(size(head) - header, 0, _TIFF_BYTES)
+    is_exif = tf.reduce_all(head[4:] == name)
+    return tf.where(is_exif, _text(content, position + header, length), b"")
 
 
 def _begins(content: tf.Tensor, magic: bytes) -> tf.Tensor:
@@ -149,10 +161,6 @@ def _bytes(content: tf.Tensor, start: tf.Tensor | int, shape: list[int]) -> tf.T
     count = math.prod(shape)
     padded = tf.strings.join([_text(content, start, count), b"\0" * count])
     return tf.cast(tf.reshape(tf.io.decode_raw(padded, tf.uint8)[:count], shape), tf.int64)
-
-
-def _byte(content: tf.Tensor, position: tf.Tensor | int) -> tf.Tensor:
-    return _bytes(content, position, [1])[0]
 
 
 def _number(digits: tf.Tensor, little: tf.Tensor | bool = False) -> tf.Tensor:

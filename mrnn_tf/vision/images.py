@@ -5,6 +5,7 @@ import tensorflow as tf
 from mrnn_tf.vision import headers
 
 MAX_PIXELS = 50 << 20  # a phone's 50 megapixels are a little more than 50 million
+STRIP = 16  # an image longer than this many short sides is a strip
 
 
 @tf.function(input_signature=[tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)])
@@ -13,11 +14,12 @@ def decode(encoded: tf.Tensor, max_pixels: tf.Tensor | int = MAX_PIXELS) -> tf.T
 
     A JPEG or PNG is rotated and mirrored by its EXIF orientation. Greyscale, CMYK, palette and
     16-bit images become 8-bit RGB, alpha is dropped, and of an animation the first frame is taken.
-    An 8-bit BMP is read as greyscale.
+    A BMP must have 24 or 32 bits a pixel, uncompressed. With 8 bits its palette is ignored: right
+    for greyscale, wrong for colours. `photos.load` converts the others before they are sent.
 
     Raises:
         tf.errors.InvalidArgumentError: where the bytes are truncated or no such image, or their
-            header says more than `max_pixels`: then nothing is decoded.
+            header says more than `max_pixels` or a side above 65,535: then nothing is decoded.
     """
     encoded = headers.first_frame(encoded)
     encoded = tf.where(headers.pixels(encoded) <= max_pixels, encoded, b"")
@@ -39,5 +41,15 @@ def _upright(image: tf.Tensor, orientation: tf.Tensor) -> tf.Tensor:
 
 def resize(image: tf.Tensor, height: tf.Tensor | int, width: tf.Tensor | int) -> tf.Tensor:
     """The image warped bicubically to a size, float32 in 0..255, as Pillow's bicubic filter."""
+
+    # The op resizes the height first: that enlarges a wide strip, in float32, so it is turned.
+    def turned():
+        return tf.transpose(_resize(tf.transpose(image, [1, 0, 2]), width, height), [1, 0, 2])
+
+    is_wide_strip = tf.shape(image)[1] > STRIP * tf.shape(image)[0]
+    return tf.cond(is_wide_strip, turned, lambda: _resize(image, height, width))
+
+
+def _resize(image: tf.Tensor, height: tf.Tensor | int, width: tf.Tensor | int) -> tf.Tensor:
     resized = tf.image.resize(image, [height, width], method="bicubic", antialias=True)
     return tf.clip_by_value(resized, 0.0, 255.0)
