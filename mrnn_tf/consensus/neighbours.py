@@ -157,8 +157,8 @@ class NeighbourSearch(tf.Module):
 class RefinedSearch(NeighbourSearch):
     """The search by refined features g2(a) of images whose a [I, M] a variable already holds.
 
-    It has no matrix of its own. Of a tanh, the straight line that fits best chooses the candidates:
-    ask for some more than are wanted. Their distances are exact.
+    It has no matrix of its own: with tanh as the straight line that fits it best, inner products
+    with a choose candidates, of which some more than are wanted are needed. Distances are exact.
     """
 
     def __init__(self, projections: tf.Variable):
