@@ -88,7 +88,7 @@ class IndexServable:
     def similar_images(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
         """The nearest images by refined features; the score is minus the Euclidean distance."""
         k, refined = self.settings.k, scaled_tanh(self._project(features))
-        # Half a shortlist holds the ten best several times over: benchmarks/index_types.py.
+        # Half a shortlist holds the ten best: benchmarks/index_types.py.
         candidates = max(10 * k, listed(len(self.index.ids), k, self.settings.shortlist) // 2)
         rows, distances = self._similar.candidates(refined, candidates)
         return self._images(rows[:, :k], -distances[:, :k])
