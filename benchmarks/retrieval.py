@@ -20,6 +20,7 @@ import numpy as np
 import tensorflow as tf
 import timing
 from absl import app, flags
+from mixtures import mixtures
 
 from export.index_signatures import IndexServable, IndexSettings
 from mrnn_tf import schema
@@ -51,7 +52,7 @@ def main(_) -> None:
     chosen = [texts[row] for row in np.random.default_rng(0).permutation(len(texts))]
     baseline = _score(run, chosen, scorer.project(split.features[:1000]))
     for count in map(int, _COUNTS.value):
-        images = _resampled(scorer, split.features, count)
+        images, _ = mixtures(scorer, split.features, count)
         _search(_servable(run, images, sample, []), baseline, chosen)
     images = scorer.project(split.features)
     search = _servable(run, images, sample, texts).searcher.search_sentences
@@ -144,18 +145,6 @@ def _recall(search: Callable[[int | None], Hits], items: int) -> None:
 
 def _words(run: Run | IndexServable, texts: list[str]) -> np.ndarray:
     return pad(run.vocabulary.ids(tf.constant(texts, tf.string)).to_list())
-
-
-def _resampled(scorer: Scorer, features: np.ndarray, count: int) -> np.ndarray:
-    """The images themselves and mixtures of two of them, projected."""
-    rng, more = np.random.default_rng(0), max(0, count - len(features))
-    pairs = rng.integers(0, len(features), (more, 2))
-    shares = rng.uniform(0.2, 0.8, (more, 1)).astype(np.float32)
-    parts = [scorer.project(features[:count])]
-    for at in np.array_split(np.arange(more), range(4096, more, 4096)):
-        one, other = features[pairs[at].T]
-        parts.append(scorer.project(shares[at] * one + (1 - shares[at]) * other))
-    return np.concatenate(parts)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,10 @@ from collections.abc import Callable, Hashable, Mapping
 
 
 def best_seconds(
-    sides: Mapping[Hashable, Callable[[], object]], rounds: int, seconds: float = 0.0
+    sides: Mapping[Hashable, Callable[[], object]],
+    rounds: int,
+    seconds: float = 0.0,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[Hashable, float]:
     """The seconds of a call of each side in its best round, after a call that does not count.
 
@@ -18,9 +21,9 @@ def best_seconds(
     for _ in range(rounds):
         for name, call in sides.items():
             calls, took = 0, 0.0
-            began = time.perf_counter()
+            began = clock()
             while not calls or took < seconds:
                 call()
-                calls, took = calls + 1, time.perf_counter() - began
+                calls, took = calls + 1, clock() - began
             best[name] = min(best[name], took / calls)
     return best

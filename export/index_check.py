@@ -100,11 +100,13 @@ def _log_probs(servable: IndexServable, words: np.ndarray, images: np.ndarray) -
     return scores
 
 
-def _similar_images(servable: IndexServable, features: np.ndarray, _) -> Scored:
-    index = servable.index
+def _similar_images(servable: IndexServable, features: np.ndarray, found: list[Result]) -> Scored:
+    names = [(image_id,) for image_id in servable.index.ids]
+    rows = _compared(servable, names, found)
     refined = servable.network.model.refined(features[np.newaxis]).numpy()
-    scores = -np.linalg.norm(scaled_tanh(index.images).numpy() - refined, axis=1)
-    return [((image_id,), score) for image_id, score in zip(index.ids, scores, strict=True)]
+    theirs = scaled_tanh(servable.index.images[rows]).numpy()
+    scores = -np.linalg.norm(theirs - refined, axis=1)
+    return [(names[row], score) for row, score in zip(rows, scores, strict=True)]
 
 
 def _caption_reranked(servable: IndexServable, features: np.ndarray, _) -> Scored:

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from mrnn_tf import schema, text
 from mrnn_tf.config import BeamSearch, field
-from mrnn_tf.consensus.neighbours import K, Neighbourhood, NeighbourSearch
+from mrnn_tf.consensus.neighbours import K, Neighbourhood, RefinedSearch
 from mrnn_tf.consensus.ngrams import Corpus
 from mrnn_tf.consensus.reranking import consensus
 from mrnn_tf.consensus.similarity import CiderD
@@ -53,7 +53,7 @@ class IndexServable:
         self.info = ModelInfo(run, settings.to_dict())
         self.index, images = index, np.asarray(index.images)
         self.searcher = Searcher(Scorer(run.network.model), index.mean, images, index.table)
-        self._similar = NeighbourSearch(scaled_tanh(images))
+        self._similar = RefinedSearch(self.searcher.arrays["images"])
         # The last text is empty and stands for a missing one, and for the image of no sentence.
         owners = np.append(np.where(index.owners < 0, len(images), index.owners), len(images))
         self._texts = {
@@ -89,7 +89,8 @@ class IndexServable:
     def similar_images(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
         """The nearest images by refined features; the score is minus the Euclidean distance."""
         k, refined = self.settings.k, scaled_tanh(self._project(features))
-        candidates = max(k, listed(len(self.index.ids), k, self.settings.shortlist))
+        # Half a shortlist holds the ten best: benchmarks/index_types.py.
+        candidates = max(10 * k, listed(len(self.index.ids), k, self.settings.shortlist) // 2)
         rows, distances = self._similar.candidates(refined, candidates)
         return self._images(rows[:, :k], -distances[:, :k])
 

@@ -101,6 +101,12 @@ def test_similar_images_are_near_by_refined_features(functions, run, index, feat
     np.testing.assert_allclose(itself[schema.SCORES][:, 0], 0.0, atol=1e-6)
 
 
+def test_projections_are_held_once(run, index):
+    without_captions = some_entries(index, index.images)  # which have a matrix of that shape too
+    variables = IndexServable(run, without_captions, SMALL).tracked().variables
+    assert [each.shape for each in variables].count(index.images.shape) == 1
+
+
 def some_entries(index, images, captions=()):
     """An index with some images, and sentences that belong to none."""
     count = len(captions)

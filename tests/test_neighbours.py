@@ -1,13 +1,16 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from mrnn_tf.consensus.neighbours import (
     MISSING,
     TEMPERATURE,
     Neighbourhood,
     NeighbourSearch,
+    RefinedSearch,
     Whitening,
 )
+from mrnn_tf.model.layers import scaled_tanh
 
 
 def nearest(queries, images, k):
@@ -124,3 +127,27 @@ def test_a_graph_finds_the_same_neighbours(features):
     assert (expected.images[3] == MISSING).all() and not expected.weights[3].any()
     few = Neighbourhood(features[:3]).near(queries, k=5)
     assert (few.images[:, 3:].numpy() == MISSING).all() and not few.weights[:, 3:].numpy().any()
+
+
+def test_refined_features_are_searched_without_a_matrix_of_their_own():
+    """Some units are nearly linear, some saturate; equal images are in their order."""
+    rng = np.random.default_rng(0)
+    projections = rng.normal(size=(1000, 64)) * np.geomspace(0.1, 3.0, 64)
+    images = tf.Variable(np.concatenate([projections, projections[:3]]).astype(np.float32))
+    search = RefinedSearch(images)
+    queries = scaled_tanh(projections[:40] + rng.normal(0, 0.3, (40, 64))).numpy()
+    queries[:3], queries[3] = scaled_tanh(projections[:3]), np.nan
+    found, distances = search.candidates(queries.astype(np.float32), 200)
+    expected = nearest(queries, scaled_tanh(images).numpy(), k=10)
+    np.testing.assert_array_equal(found[:, :10], expected[0])
+    np.testing.assert_allclose(distances[:, :10], expected[1], rtol=1e-5, atol=1e-6)
+    assert found[:3, :2].numpy().tolist() == [[0, 1000], [1, 1001], [2, 1002]]
+    own = [each.shape.as_list() for each in search.variables if each is not images]
+    assert sorted(own) == [[64], [1003]]
+
+
+def test_no_images_are_similar_to_none():
+    found, _ = RefinedSearch(tf.Variable(np.zeros((0, 8), np.float32))).candidates(
+        np.zeros((2, 8), np.float32), 3
+    )
+    assert (found == MISSING).numpy().all()

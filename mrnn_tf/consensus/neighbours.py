@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from mrnn_tf.errors import UserError
+from mrnn_tf.model.layers import scaled_tanh
 
 K = 60  # neighbours of an image
 MISSING = -1  # a neighbour that does not exist
@@ -108,18 +109,18 @@ class NeighbourSearch(tf.Module):
         The nearest comes first, and of equally near candidates the one with the lower number. Where
         there are fewer images, the rest is `MISSING` and infinitely far.
         """
-        images, squares = self._images.value(), self._squares.value()
+        squares = self._squares.value()
         is_valid = tf.reduce_all(tf.math.is_finite(queries), axis=1, keepdims=True)
         queries = tf.where(is_valid, queries, 0.0)
-        closeness = 2.0 * tf.matmul(queries, images, transpose_b=True) - squares
-        near = tf.sort(tf.math.top_k(closeness, min(count, images.shape[0])).indices, axis=1)
+        closeness = 2.0 * self._products(queries) - squares
+        near = tf.sort(tf.math.top_k(closeness, min(count, squares.shape[0])).indices, axis=1)
         # Not from the product, which is not exact for what lies near.
-        far = tf.norm(tf.gather(images, near) - queries[:, tf.newaxis], axis=-1)
+        far = tf.norm(self._features(near) - queries[:, tf.newaxis], axis=-1)
         far = tf.where(is_valid & tf.math.is_finite(tf.gather(squares, near)), far, np.inf)
         order = tf.argsort(far, axis=1, stable=True)
         near, far = tf.gather(near, order, batch_dims=1), tf.gather(far, order, batch_dims=1)
         near = tf.cast(tf.where(tf.math.is_finite(far), near, MISSING), tf.int64)
-        padding = [[0, 0], [0, max(0, count - images.shape[0])]]
+        padding = [[0, 0], [0, max(0, count - squares.shape[0])]]
         near = tf.pad(near, padding, constant_values=MISSING)
         return near, tf.pad(far, padding, constant_values=np.inf)
 
@@ -144,6 +145,35 @@ class NeighbourSearch(tf.Module):
             if not (np.isfinite(far[:, -1]) & (far[:, -1] <= far[:, k - 1])).any():
                 return near[:, :k], far[:, :k]
             count *= 2
+
+    def _products(self, queries):
+        """The inner products [B, I] of queries [B, D] and images."""
+        return tf.matmul(queries, self._images, transpose_b=True)
+
+    def _features(self, rows):
+        return tf.gather(self._images, rows)
+
+
+class RefinedSearch(NeighbourSearch):
+    """The search by refined features g2(a) of images whose a [I, M] a variable already holds.
+
+    It has no matrix of its own: with tanh as the straight line that fits it best, inner products
+    with a choose candidates, of which some more than are wanted are needed. Distances are exact.
+    """
+
+    def __init__(self, projections: tf.Variable):
+        a, refined = projections.numpy(), scaled_tanh(projections).numpy()
+        super(NeighbourSearch, self).__init__()
+        self._images = projections
+        self._squares = tf.Variable(np.einsum("im,im->i", refined, refined), trainable=False)
+        slopes = np.einsum("im,im->m", a, refined) / np.maximum(np.einsum("im,im->m", a, a), 1e-12)
+        self._slopes = tf.Variable(slopes, trainable=False)
+
+    def _products(self, queries):
+        return super()._products(queries * self._slopes)
+
+    def _features(self, rows):
+        return scaled_tanh(super()._features(rows))
 
 
 def _unit(features: tf.Tensor) -> tf.Tensor:
