@@ -89,9 +89,11 @@ class IndexServable:
     def similar_images(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
         """The nearest images by refined features; the score is minus the Euclidean distance."""
         k, refined = self.settings.k, scaled_tanh(self._project(features))
-        # Half a shortlist holds the ten best: benchmarks/index_types.py.
-        candidates = max(10 * k, listed(len(self.index.ids), k, self.settings.shortlist) // 2)
-        rows, distances = self._similar.candidates(refined, candidates)
+        images, shortlist = len(self.index.ids), self.settings.shortlist
+        candidates = listed(images, k, shortlist)
+        if candidates < images:  # half of them hold the ten best: benchmarks/index_types.py
+            candidates //= 2
+        rows, distances = self._similar.candidates(refined, max(10 * k, candidates))
         return self._images(rows[:, :k], -distances[:, :k])
 
     def caption_reranked(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
