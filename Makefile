@@ -13,7 +13,8 @@ install: .venv/installed
 	@test -n "$(PYTHON)" || { echo "error: Python 3.11, 3.12 or 3.13 is needed; set PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[all,test]"
+	$(BIN)/pip install --quiet --constraint constraints.txt \
+		--config-settings editable_mode=compat --editable ".[all,test]"
 	@touch $@
 
 demo: install
@@ -26,6 +27,7 @@ demo: install
 	$(RUN) -m export.index --model $(DEMO)/models/mrnn \
 		--data $(DEMO)/data --output $(DEMO)/models/mrnn_index \
 		--show "A red car on the street"
+	@echo "look at $(DEMO)/report.html in a browser; caption a picture of $(DEMO)/photos/images by README's four lines"
 
 test: install
 	$(RUN) -m pytest

@@ -70,6 +70,15 @@ def refuse_overwriting(directory: str) -> None:
 
 def version_directory(output: str, version: int | None) -> str:
     """The directory of a version, by default of one more than the newest in a model's folder."""
+    if tf.io.gfile.exists(output) and not tf.io.gfile.isdir(output):
+        raise UserError(f"`output` {output} is a file: name a folder of versions.")
+    if versions.is_whole(output) and not versions.numbers(output):
+        raise UserError(f"`output` {output} is a version itself: name the folder above it.")
+    names = tf.io.gfile.listdir(output) if tf.io.gfile.isdir(output) else []
+    for name in (name.rstrip("/") for name in names):
+        folder = tf.io.gfile.join(output, name)
+        if not versions.NUMBER.fullmatch(name) and versions.numbers(folder):
+            raise UserError(f"`output` {output} holds several models: name one, such as {folder}.")
     if version is None:
         version = max(versions.numbers(output), default=0) + 1
     return tf.io.gfile.join(output, str(version))

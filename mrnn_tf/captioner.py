@@ -99,8 +99,9 @@ class Images:
         if rows:
             encoded = self._encode(image_bytes=tf.constant([loaded[row] for row in rows]))
             for row, features in zip(rows, encoded[schema.FEATURES].numpy(), strict=True):
-                is_decoded = features.any()
-                loaded[row] = features if is_decoded else Unreadable("It cannot be decoded.")
+                photo = batch[row] if isinstance(batch[row], str | os.PathLike) else "the image"
+                reason = f"{photo}: it is damaged, or has more pixels than the model decodes."
+                loaded[row] = features if features.any() else Unreadable(reason)
         return loaded
 
     def _load(self, photo: Photo) -> bytes | np.ndarray | Unreadable:

@@ -99,7 +99,9 @@ def _decodable(content: bytes, source: object, max_bytes: int | None) -> bytes:
             upright = ImageOps.exif_transpose(image).convert("RGB")
     except _DAMAGED as error:
         is_image = not isinstance(error, PIL.UnidentifiedImageError)
+        is_large = isinstance(error, PIL.Image.DecompressionBombError)
         what = "a damaged image" if is_image else "no image"
+        what = "an image of too many pixels" if is_large else what
         raise UserError(f"{source}: {what}; {_UNDERSTOOD}.") from None
     jpeg = _jpeg(upright)
     while max_bytes is not None and len(jpeg) > max_bytes:

@@ -22,7 +22,7 @@ _INDEX_SERVER = flags.DEFINE_string("index_server", None, "Those of mrnn_index, 
 _VERSION = flags.DEFINE_string("version", None, "Version of mrnn: a number or a label.")
 _INDEX_VERSION = flags.DEFINE_string("index_version", None, "Version of mrnn_index, likewise.")
 _TIMEOUT = flags.DEFINE_float("timeout", 30.0, "Seconds for one call with its retries.", 0.001)
-_RETRIES = flags.DEFINE_integer("retries", 3, "Repetitions while it is unavailable; at most 4.", 0)
+_RETRIES = flags.DEFINE_integer("retries", 3, "Repetitions while it is unavailable.", 0, 4)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 16, "Inputs per call.", 1)
 _MAX_PHOTO_BYTES = flags.DEFINE_integer(
     "max_photo_bytes", 0, "Photos of more bytes are sent smaller; 0 sends every photo as it is.", 0
@@ -65,7 +65,8 @@ def _encode(client: Client, images: PhotosOrFeatures) -> list[Row]:
 def _columns(number: str, *texts: str) -> Callable[[Row], str]:
     def show(row: Row) -> str:
         columns = zip(row[number], *(row[text] for text in texts), strict=True)
-        return "\n".join(f"{value:9.3f}  " + "  ".join(rest) for value, *rest in columns)
+        lines = [f"{value:9.3f}  " + "  ".join(rest) for value, *rest in columns]
+        return "\n".join(lines or ["nothing found"])  # for a search without a known word, say
 
     return show
 
@@ -224,7 +225,8 @@ def _failure(row: Row, is_photo: bool) -> Failure | None:
     if row.get(schema.NUM_WORDS) == 0:  # the end counts as one
         return "the sentence has more words than the model takes"
     is_empty = is_photo and row.get(schema.CAPTIONS) == []
-    return "the server could not decode it as an image" if is_empty else None
+    reason = "the server could not decode it: it is damaged, or has more pixels than it decodes"
+    return reason if is_empty else None
 
 
 def _write(bar: tqdm.tqdm, command: Command, asked: dict[str, str], answer: Row | Failure) -> None:

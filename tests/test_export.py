@@ -250,3 +250,17 @@ def test_bad_input_is_one_sentence(export, tiny_job, photo_job, tmp_path, case):
     assert done.code == 1
     assert sentence in done.error
     assert not Path(places["OUT"]).exists()
+
+
+def test_an_output_that_is_no_folder_of_versions_is_refused(models, tmp_path):
+    (tmp_path / "file").touch()
+    cases = {
+        str(tmp_path / "file"): "is a file: name a folder",
+        str(models / "mrnn" / "1"): "is a version itself: name the folder above",
+        str(models): "holds several models: name one, such as",
+    }
+    for output, sentence in cases.items():
+        with pytest.raises(UserError, match=sentence):
+            saved_model.version_directory(output, None)
+    assert saved_model.version_directory(str(models / "mrnn"), None) == str(models / "mrnn" / "2")
+    assert saved_model.version_directory(str(tmp_path), None) == str(tmp_path / "1")

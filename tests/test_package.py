@@ -173,6 +173,13 @@ def test_what_is_imported_is_required(modules, extra, requirements):
     assert used - base <= set(extras.MODULES.get(extra, ()))
 
 
+def test_a_folder_of_the_same_name_does_not_hide_the_package(tmp_path):
+    """As in the folder above a clone."""
+    (tmp_path / "mrnn_tf").mkdir()
+    code = "import mrnn_tf; print(mrnn_tf.__version__)"
+    assert run(sys.executable, "-c", code, cwd=tmp_path).stdout.strip() == mrnn_tf.__version__
+
+
 def environment(folder: Path, *pip: object) -> Path:
     """The interpreter of a new environment, in which pip has installed something."""
     run(

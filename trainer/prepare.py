@@ -252,8 +252,11 @@ def main(options: PrepareOptions) -> None:
     if info.vocabulary_size:
         words = info.vocabulary_size - len(schema.RESERVED_WORDS)
         print(f"vocabulary: {words:,} words and {len(schema.RESERVED_WORDS)} reserved")
-    task = f"trainer.task --data {options.output} --job_dir runs/first --preset paper"
-    print(f"next: python -m {task}")
+    if info.vocabulary_size:
+        task = f"trainer.task --data {options.output} --job_dir runs/first --preset paper"
+        print(f"next: python -m {task}")
+    else:
+        print("there are no training captions: these records are for a run that is trained already")
 
 
 if __name__ == "__main__":

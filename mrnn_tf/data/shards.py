@@ -81,6 +81,7 @@ def write_shard(
     written, captions, skipped = 0, 0, []
     # A runner may do an item twice; what a kill leaves goes with the working folder.
     partial = f"{shard.manifest}.{uuid.uuid4().hex}.partial"
+    images.decode.get_concrete_function()  # threads that trace it at once would warn
     with ThreadPoolExecutor() as pool, tf.io.TFRecordWriter(partial) as writer:
         for start in range(0, len(rows), _IMAGES_AT_ONCE):
             batch = rows[start : start + _IMAGES_AT_ONCE]
