@@ -38,7 +38,7 @@ def tiny_job(tiny_data, tmp_path_factory):
     sizes = {"embedding_1": 8, "embedding_2": 16, "recurrent": 16, "multimodal": 24}
     still = {"dropout_embedding": 0.0, "dropout_recurrent": 0.0, "dropout_multimodal": 0.0}
     model = ModelConfig(**sizes, **still)
-    training = TrainConfig(epochs=16.0, batch_size=12, learning_rate=0.02, evaluate_epochs=4.0)
+    training = TrainConfig(epochs=16.0, batch_size=12, learning_rate=0.01, evaluate_epochs=4.0)
     options = train.TrainOptions(data=tiny_data, job_dir=job_dir, model=model, train=training)
     train.train(options)
     return job_dir
@@ -57,7 +57,7 @@ def photo_job(tmp_path_factory):
     sizes = ["--embedding_1=8", "--embedding_2=16", "--recurrent=16", "--multimodal=24"]
     still = ["--dropout_embedding=0", "--dropout_recurrent=0", "--dropout_multimodal=0"]
     task = ["--data", folder / "data", "--job_dir", folder / "job", "--preset=demo", *sizes, *still]
-    task += ["--epochs=20", "--batch_size=12", "--learning_rate=0.02", "--evaluate_epochs=5"]
+    task += ["--epochs=20", "--batch_size=12", "--learning_rate=0.01", "--evaluate_epochs=5"]
     for module, arguments in (("trainer.prepare", prepare), ("trainer.task", task)):
         done = programs.run(folder, module, *arguments)
         assert done.code == 0, done.err
