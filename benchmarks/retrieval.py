@@ -55,10 +55,10 @@ def main(_) -> None:
         images, _ = mixtures(scorer, split.features, count)
         _search(_servable(run, images, sample, []), baseline, chosen)
     images = scorer.project(split.features)
-    search = _servable(run, images, sample, texts).searcher.search_sentences
+    searcher = _servable(run, images, sample, texts).searcher
     asked = images[: _RECALL_QUERIES.value]
     print(f"{len(texts):,} sentences, {len(asked)} images")
-    _recall(lambda shortlist: search(asked, _K, shortlist), len(texts))
+    _recall(lambda shortlist: searcher.search_sentences(asked, _K, shortlist), len(texts))
 
 
 def _servable(run: Run, images: np.ndarray, sample: np.ndarray, texts: list[str]) -> IndexServable:
