@@ -109,8 +109,8 @@ class Searcher:
     ) -> Hits:
         """The k images with the highest log P(s|I) of every query int [Q, T].
 
-        A query without a word of the vocabulary finds nothing. Exact scores decide among a
-        `shortlist` of so many images, `BY_COUNT` as many as are needed, or with `None` among all.
+        A query without a word of the vocabulary finds nothing. Exact scores decide among the
+        `shortlist` nearest candidates: `BY_COUNT` chooses their number, `None` scores all images.
         """
         words, images = tf.cast(words, tf.int32), self.arrays["images"]
         count = listed(images.shape[0], k, shortlist)
