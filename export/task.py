@@ -5,10 +5,10 @@ Example:
     python -m export.task --job_dir runs/first --output models/mrnn
 
 Writes the next version, models/mrnn/1 at first, with the signatures caption, beam_decode,
-next_word, sentence_log_prob, encode_image and caption_examples. A run on precomputed features has
-no image encoder and exports without caption and encode_image, unless --encoder names the one that
-made them. The version appears whole or not at all, after a fresh process has run it and found what
-the run says.
+next_word, sentence_log_prob, encode_image, caption_examples and model_info. A run on precomputed
+features has no image encoder and exports without caption and encode_image, unless --encoder names
+the one that made them. The version appears whole or not at all, after a fresh process has run it
+and found what the run says.
 """
 
 import dataclasses

@@ -16,6 +16,8 @@ def read(path: str) -> Configs:
         with tf.io.gfile.GFile(path) as file:
             text = file.read()
         listed = text_format.Parse(text, ModelServerConfig()).model_config_list.config
+    except tf.errors.NotFoundError:
+        raise UserError(f"`model_config_file`: there is no file {path}.") from None
     except (text_format.ParseError, UnicodeDecodeError) as error:
         raise UserError(f"`model_config_file`: {path} is no ModelServerConfig: {error}.") from None
     configs = {}
