@@ -28,9 +28,23 @@ def read_json(path: str, wanted: str) -> Any:
     if not content.strip():
         raise UserError(f"{path} is empty: {wanted}.")
     try:
-        return json.loads(content)
-    except ValueError as error:
+        parsed = json.loads(content)
+        if b"\\u" in content:
+            # Half of a surrogate pair is valid JSON, but no text that can be written again.
+            json.dumps(parsed, ensure_ascii=False).encode()
+        return parsed
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not whole JSON ({error}): {wanted}.") from error
+
+
+def read_text(path: str) -> str:
+    """The content of a text file in UTF-8."""
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = file.read()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a text in UTF-8: {error}.") from error
 
 
 def write_whole(path: str, content: str | bytes) -> None:

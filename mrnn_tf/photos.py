@@ -13,6 +13,7 @@ import numpy as np
 import PIL.Image
 from PIL import ImageOps
 
+from mrnn_tf import arrays
 from mrnn_tf.errors import UserError
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP")  # those that the model decodes
@@ -72,20 +73,20 @@ def load(photo: Photo, max_bytes: int | None = None) -> bytes | np.ndarray:
 
 
 def _features_file(path: Path) -> np.ndarray:
-    try:
-        features = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError):
-        raise UserError(f"{path}: no array as numpy.save writes it.") from None
-    return _finite(features, path)
+    with path.open("rb") as file:
+        return _finite(arrays.read(file, path), path)
 
 
 def _finite(features: np.ndarray, source: object) -> np.ndarray:
-    if features.ndim != 1 or features.dtype.kind not in "fiu" or not np.isfinite(features).all():
-        raise UserError(
-            f"{source}: features are finite numbers [D], and these are {features.dtype} "
-            f"{list(features.shape)}{' with NaN or infinity' if features.ndim == 1 else ''}."
-        )
-    return features.astype(np.float32)
+    if features.ndim == 1 and features.dtype.kind in "fiu":
+        with np.errstate(over="ignore"):
+            values = features.astype(np.float32)
+        if np.isfinite(values).all():
+            return values
+    raise UserError(
+        f"{source}: features are finite numbers [D], and these are {features.dtype} "
+        f"{list(features.shape)}{' with NaN or infinity' if features.ndim == 1 else ''}."
+    )
 
 
 def _decodable(content: bytes, source: object, max_bytes: int | None) -> bytes:

@@ -100,5 +100,6 @@ class Split:
         encoded, source = {}, dataclasses.replace(self.source, stores=schema.IMAGES)
         for batch in pipeline.image_batches(source, _BATCH_SIZE):
             named = zip(batch[schema.IDS].numpy(), batch[schema.IMAGES].numpy(), strict=True)
-            encoded |= {name.decode(): data for name, data in named if name.decode() in wanted}
+            pairs = ((name.decode(errors="replace"), content) for name, content in named)
+            encoded |= {name: content for name, content in pairs if name in wanted}
         return encoded

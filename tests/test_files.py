@@ -110,3 +110,18 @@ def test_json_is_read_or_refused_with_what_is_wanted(tmp_path):
         files.read_json(str(path), "a list is wanted")
     path.write_text('["\u00e9"]')
     assert files.read_json(str(path), "a list is wanted") == ["\u00e9"]
+
+
+@pytest.mark.parametrize("content", ["[" * 100_000, r'["half an emoji \ud83d"]', "9" * 5000])
+def test_json_that_no_value_can_be_made_of_is_refused(tmp_path, content):
+    (tmp_path / "f.json").write_text(content)
+    with pytest.raises(files.UserError, match=r"f\.json is not whole JSON .*: a list is wanted"):
+        files.read_json(str(tmp_path / "f.json"), "a list is wanted")
+
+
+def test_text_is_utf8_with_or_without_a_mark(tmp_path):
+    (tmp_path / "f.txt").write_text("\ufeffcaf\u00e9\n")
+    assert files.read_text(str(tmp_path / "f.txt")) == "caf\u00e9\n"
+    (tmp_path / "f.txt").write_bytes(b"caf\xe9\n")
+    with pytest.raises(files.UserError, match=r"f\.txt is not a text in UTF-8"):
+        files.read_text(str(tmp_path / "f.txt"))

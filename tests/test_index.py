@@ -126,9 +126,13 @@ def test_a_damaged_index_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"captions\.content\.npy cannot be read"):
         Index.load(folder)
     whole.save(folder)
+    (tmp_path / "words.npy").write_bytes(b"\x93NUMPY\x01\0\x04\0{(: ")
+    with pytest.raises(ValueError, match=r"words\.npy cannot be read: .*no readable NumPy file"):
+        Index.load(folder)
     (tmp_path / "words.npy").unlink()
     with pytest.raises(ValueError, match=r"words\.npy cannot be read"):
         Index.load(folder)
-    (tmp_path / "header.json").write_text(json.dumps({"model": "abc"}))
-    with pytest.raises(ValueError, match="is not the header of an index"):
-        Index.load(folder)
+    for header in (json.dumps({"model": "abc"}), "[" * 100_000):
+        (tmp_path / "header.json").write_text(header)
+        with pytest.raises(ValueError, match="is not the header of an index"):
+            Index.load(folder)

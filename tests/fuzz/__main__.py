@@ -9,6 +9,7 @@ findings with a report beside it; then the exit code is 1.
 """
 
 import argparse
+import functools
 import sys
 import tempfile
 from pathlib import Path
@@ -31,7 +32,9 @@ def main() -> int:
         return 0
     makers = engine.parsers()
     names = given.parsers.split(",") if given.parsers else list(makers)
-    outcomes, defects = engine.run(shares(names, given.inputs), given.seed, print)
+    outcomes, defects = engine.run(
+        shares(names, given.inputs), given.seed, functools.partial(print, flush=True)
+    )
     print(table(outcomes, defects))
     for defect in defects:
         path = write(defect, given.findings)

@@ -155,7 +155,7 @@ def _shards(path: Path) -> Parser:
         folder.place(case)
         records.count_records(shard)
 
-    return Parser([(Path(shard).name, Path(shard).read_bytes())], parse, share=0.5)
+    return Parser([(Path(shard).name, Path(shard).read_bytes())], parse, share=0.1)
 
 
 PARSERS = {f"dataset {name}": functools.partial(_dataset, name) for name in SOURCES}

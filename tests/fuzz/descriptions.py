@@ -41,7 +41,9 @@ def _read(name: str, content: str | dict | list, read: Callable, path: Path) -> 
     """A file by itself, which one function reads."""
     text = content if isinstance(content, str) else json.dumps(content)
     folder = Folder(path, {name: text.encode()})
-    return Parser([(name, text.encode())], lambda case: read(folder.place(case)))
+    return Parser(
+        [(name, text.encode())], lambda case: read(folder.place(case)), share=_SHARES.get(name, 1)
+    )
 
 
 def _read_vocabulary(path: str) -> None:
@@ -100,7 +102,7 @@ def _index(path: Path) -> Parser:
             array.sum()
 
     seeds = list(files.items())
-    return Parser(seeds + [("header.json", files["header.json"])] * len(seeds), parse)
+    return Parser(seeds + [("header.json", files["header.json"])] * len(seeds), parse, share=0.5)
 
 
 _FILES = {
@@ -111,6 +113,7 @@ _FILES = {
     "nbest.json": (_N_BEST, nbest.read_n_best),
     "models.config": (_MODELS, model_config.read),
 }
+_SHARES = {"vocabulary.txt": 0.5}
 PARSERS = {
     name: functools.partial(_read, name, content, read) for name, (content, read) in _FILES.items()
 }

@@ -57,22 +57,24 @@ def _contents(cases: Sequence[Case]) -> tf.Tensor:
 
 
 def _headers(_: Path) -> Parser:
-    """What is read of an image before it is decoded: no bytes may fail or take long."""
+    """What is read of an image before it is decoded."""
 
+    @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
     def read(content):
         first = headers.first_frame(content)
         return headers.pixels(first), headers.orientation(first)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def read_all(contents):
-        return tf.map_fn(read, contents, fn_output_signature=(tf.int64, tf.int64))
+        return _successes(read, contents)
 
-    def parse(cases: Sequence[Case]) -> np.ndarray:
-        pixels, orientations = read_all(_contents(cases))
+    def parse(cases: Sequence[Case]) -> list[bool]:
+        rows, (pixels, orientations) = read_all(_contents(cases))
         assert np.all((orientations >= 1) & (orientations <= 8))
-        return pixels.numpy() < 1 << 62
+        known = rows.numpy()[pixels.numpy() < 1 << 62]
+        return [row in known for row in range(len(cases))]
 
-    return Parser(pictures(), parse, at_once=_AT_ONCE, share=2)
+    return Parser(pictures(), parse, at_once=_AT_ONCE)
 
 
 def _decoding(_: Path) -> Parser:
@@ -90,7 +92,7 @@ def _decoding(_: Path) -> Parser:
         assert np.all(np.prod(sizes, axis=1) <= 3 * _MAX_PIXELS)
         return [row in rows.numpy() for row in range(len(cases))]
 
-    return Parser(pictures(), parse, at_once=_AT_ONCE)
+    return Parser(pictures(), parse, at_once=_AT_ONCE, share=0.3)
 
 
 def _examples() -> list[tuple[str, bytes]]:
@@ -119,20 +121,25 @@ def _served_examples(_: Path) -> Parser:
     return Parser(_examples(), parse, at_once=_AT_ONCE, share=2)
 
 
-def _records(_: Path) -> Parser:
-    """Records of a dataset, as training reads them."""
-    counts = {"train": records.SplitCounts(1, 1, 1)}
+def _records(path: Path) -> Parser:
+    """Records of a dataset, as training and evaluation read them; a bad one is named."""
+    counts = {schema.TRAIN: records.SplitCounts(1, 1, 1)}
     stores = (schema.FEATURES, schema.IMAGES)
-    info = records.DatasetInfo("d", counts, stores, {}, _SIZE, {}, 9, {}, "f", "0")
+    info = records.DatasetInfo("d", counts, stores, None, _SIZE, {}, 9, {}, "f", "0")
+    info.save(str(path))
+    [shard] = info.shards(str(path), schema.TRAIN)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def parse_one(contents):
         return records.parse(contents, info, stores)
 
     def parse(case: Case) -> None:
-        parse_one(_contents([case]))
+        with tf.io.TFRecordWriter(shard) as writer:
+            writer.write(case.content)
+        with records.naming_corruption(str(path)):
+            parse_one(_contents([case]))
 
-    return Parser(_examples(), parse, refuses=(tf.errors.InvalidArgumentError,))
+    return Parser(_examples(), parse, share=0.2)
 
 
 def _tokenizer(_: Path) -> Parser:
@@ -155,7 +162,7 @@ def _tokenizer(_: Path) -> Parser:
         return is_short.numpy().tolist()
 
     seeds = [(f"{n}.txt", sentence.encode()) for n, sentence in enumerate(_TEXTS)]
-    return Parser(seeds, parse, at_once=_AT_ONCE, share=2)
+    return Parser(seeds, parse, at_once=_AT_ONCE, share=0.3)
 
 
 def _photos(path: Path) -> Parser:
@@ -172,7 +179,7 @@ def _photos(path: Path) -> Parser:
         if isinstance(loaded, bytes):
             photos.load(loaded, max_bytes=300)
 
-    return Parser(seeds, parse)
+    return Parser(seeds, parse, share=2)
 
 
 PARSERS = {

@@ -1,6 +1,7 @@
 """Files of weights, and features or photos that a user gives."""
 
 import functools
+import json
 import pickle
 from pathlib import Path
 
@@ -55,9 +56,24 @@ def _weights(ending: str, path: Path) -> Parser:
     def parse(case: Case) -> None:
         if case.name == "member.npy":
             case = Case("w.npz", zipped(**members | {"a/weights": case.content}))
+        if case.name == "header.json":
+            case = Case("w.safetensors", _safetensors(case.content))
         parameters.load(model, folder.place(case))
 
-    return Parser(seeds, parse, share=0.2)
+    return Parser(seeds, parse, share=1 if ending == "safetensors" else 0.1)
+
+
+_HEADER = {
+    f"{layer}/{kind}": {"dtype": "F32", "shape": shape, "data_offsets": [begin, end]}
+    for layer, kind, shape, begin, end in (
+        ("a", "kernel", [4, 3], 0, 48), ("a", "bias", [3], 48, 60),
+        ("b", "weights", [3, 2], 60, 84), ("b", "biases", [2], 84, 92),
+    )
+}  # fmt: skip
+
+
+def _safetensors(header: bytes) -> bytes:
+    return len(header).to_bytes(8, "little") + header + np.ones(23, "<f4").tobytes()
 
 
 def _saved(name: str, model: keras.Model, _, path: Path) -> list[tuple[str, bytes]]:
@@ -68,6 +84,10 @@ def _saved(name: str, model: keras.Model, _, path: Path) -> list[tuple[str, byte
 _SEEDS = {
     "npz": lambda model, arrays, path: [
         ("w.npz", npz(**arrays)), ("member.npy", npy(arrays["a/weights"]))
+    ],
+    "safetensors": lambda model, arrays, path: [
+        ("w.safetensors", _safetensors(json.dumps(_HEADER).encode())),
+        ("header.json", json.dumps(_HEADER).encode()),
     ],
     "weights.h5": functools.partial(_saved, "w.weights.h5"),
 }  # fmt: skip
