@@ -65,3 +65,11 @@ def test_a_module_imports_only_from_its_own_layer_and_below(path):
 
 def test_the_schema_imports_nothing():
     assert imported(ROOT / "mrnn_tf" / "schema.py") == set()
+
+
+def test_nothing_is_unpickled():
+    loaders = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "torch"}
+    for path in FILES:
+        tops = {name.partition(".")[0] for name in imported(path)}
+        assert not tops & loaders, f"{path} imports {tops & loaders}"
+        assert "allow_pickle=True" not in path.read_text()

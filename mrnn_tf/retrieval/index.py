@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from mrnn_tf import arrays, files, schema
+from mrnn_tf import files, schema
+from mrnn_tf.arrays import read as read_array
 from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.search import SentenceTable
 
@@ -179,27 +180,27 @@ class Index(Entries):
                 f"{folder} is the index of another model: its fingerprint is {header.model[:12]}, "
                 f"this model's is {model[:12]}."
             )
-        loaded = {}
+        arrays = {}
         for field in dataclasses.fields(cls)[:-1]:  # the last is the header
             name, dtype = field.name, field.metadata["dtype"]
             shape = tuple(getattr(header, axis) for axis in field.metadata["axes"])
             if field.type is Texts:
                 ends = _load_array(folder, f"{name}.ends", dtype, shape)
-                loaded[f"{name}.ends"] = ends
+                arrays[f"{name}.ends"] = ends
                 name, dtype = f"{name}.content", np.dtype(np.uint8)
                 shape = (int(ends[-1]) if len(ends) else 0,)
-            loaded[name] = _load_array(folder, name, dtype, shape)
-        return cls.from_arrays(loaded, header=header)
+            arrays[name] = _load_array(folder, name, dtype, shape)
+        return cls.from_arrays(arrays, header=header)
 
 
 def _load_array(folder: str, name: str, dtype: np.dtype, shape: tuple) -> np.ndarray:
     path = tf.io.gfile.join(folder, f"{name}.npy")
     try:
         if "://" not in path:
-            array = arrays.read(path, path)
+            array = read_array(path, path)
         else:
             with tf.io.gfile.GFile(path, "rb") as file:
-                array = arrays.read(io.BytesIO(file.read()), path)
+                array = read_array(io.BytesIO(file.read()), path)
     except (UserError, tf.errors.NotFoundError) as error:
         raise UserError(f"{path} cannot be read: {error}; the index is damaged.") from error
     earlier = np.float32 if dtype == np.float16 else dtype

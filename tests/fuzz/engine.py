@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 from fuzz import mutations
 from mrnn_tf.errors import UserError
 
-MODULES = ("datasets", "descriptions", "weights", "graphs", "wire")
+MODULES = ("fuzz.datasets", "fuzz.descriptions", "fuzz.weights", "fuzz.graphs", "fuzz.wire")
 HANGS_AFTER = 60.0  # seconds by the clock, of a process that may have to wait for its turn
 SLOW = 5.0  # seconds of CPU for one input
 MEMORY = 2 << 30  # bytes that a parser may ask for beyond what it has when it begins
@@ -76,11 +76,11 @@ class Outcome:
     slowest: float = 0.0
 
 
-def parsers() -> dict[str, Callable[[Path], Parser]]:
+def parsers(modules: Sequence[str] = MODULES) -> dict[str, Callable[[Path], Parser]]:
     """What makes each parser, by its name, from a folder for its files."""
     made = {}
-    for module in MODULES:
-        made |= importlib.import_module(f"fuzz.{module}").PARSERS
+    for module in modules:
+        made |= importlib.import_module(module).PARSERS
     return made
 
 
@@ -92,7 +92,13 @@ def make_case(parser: Parser, name: str, seed: int, number: int) -> Case:
     return Case(*mutations.mutate(parser.seeds, rng))
 
 
-def run(counts: dict[str, int], seed: int, say: Callable[[str], None]) -> tuple[dict, list]:
+def run(
+    counts: dict[str, int],
+    seed: int,
+    say: Callable[[str], None],
+    modules: Sequence[str] = MODULES,
+    hangs_after: float = HANGS_AFTER,
+) -> tuple[dict[str, Outcome], list[Defect]]:
     """Feeds each parser with as many inputs; returns the outcomes by name, and the defects."""
     context = multiprocessing.get_context("spawn")
     outcomes = {name: Outcome() for name in counts}
@@ -105,10 +111,11 @@ def run(counts: dict[str, int], seed: int, say: Callable[[str], None]) -> tuple[
         ours, theirs = context.Pipe()
         plan = [(name, outcomes[name], alone[name], counts[name]) for name in todo]
         with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
-            worker = context.Process(target=_work, args=(plan, seed, folder, position, theirs))
+            given = (plan, seed, folder, position, theirs, modules)
+            worker = context.Process(target=_work, args=given)
             worker.start()
             theirs.close()
-            fate = _watch(worker, ours, position, outcomes, defects, say)
+            fate = _watch(worker, ours, position, outcomes, defects, say, hangs_after)
         if fate is None:
             continue
         if position[0] < 0:
@@ -116,7 +123,7 @@ def run(counts: dict[str, int], seed: int, say: Callable[[str], None]) -> tuple[
         name, number = todo[position[0]], position[1]
         say(f"{name}: input {number} {fate}")
         with tempfile.TemporaryDirectory() as folder:
-            parser = parsers()[name](Path(folder))
+            parser = parsers(modules)[name](Path(folder))
         outcomes[name].inputs = number
         if parser.at_once > 1 and number >= alone[name]:
             alone[name] = number + parser.at_once
@@ -127,7 +134,9 @@ def run(counts: dict[str, int], seed: int, say: Callable[[str], None]) -> tuple[
     return outcomes, defects
 
 
-def _watch(worker, pipe, position, outcomes: dict, defects: list, say: Callable) -> str | None:
+def _watch(
+    worker, pipe, position, outcomes: dict, defects: list, say: Callable, hangs_after: float
+) -> str | None:
     """Takes what the worker reports until it ends; what became of it, if that is no good end."""
     last, since = None, time.monotonic()
     while True:
@@ -147,20 +156,20 @@ def _watch(worker, pipe, position, outcomes: dict, defects: list, say: Callable)
             return f"ended the process with {worker.exitcode}" if worker.exitcode else None
         if (now := tuple(position)) != last:
             last, since = now, time.monotonic()
-        elif time.monotonic() - since > HANGS_AFTER * (10 if last[0] < 0 else 1):
+        elif time.monotonic() - since > hangs_after + (600 if last[0] < 0 else 0):
             worker.kill()
             worker.join()
-            return f"did not end within {HANGS_AFTER:g} s"
+            return f"did not end within {hangs_after:g} s"
 
 
-def _work(plan: list, seed: int, folder: str, position, pipe) -> None:
+def _work(plan: list, seed: int, folder: str, position, pipe, modules: Sequence[str]) -> None:
     """In the worker: runs the parsers, each from its first number to the one before its last."""
     faulthandler.enable()
     known = set()
     for place, (name, outcome, alone, end) in enumerate(plan):
         own = Path(folder, name)
         own.mkdir()
-        parser = parsers()[name](own)
+        parser = parsers(modules)[name](own)
         position[:] = place, outcome.inputs
         _limit_memory(MEMORY)
         reported = time.monotonic()
