@@ -5,7 +5,7 @@ BIN := .venv/bin
 RUN := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python
 DEMO := runs/demo
 
-.PHONY: demo test slow bench lint install clean
+.PHONY: demo test slow fuzz bench lint install clean
 
 install: .venv/installed
 
@@ -34,6 +34,9 @@ test: install
 
 slow: install
 	$(RUN) -m pytest -m slow -rP
+
+fuzz: install
+	PYTHONPATH=.:tests $(RUN) -m fuzz --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),0)
 
 bench: install
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[benchmark]"
