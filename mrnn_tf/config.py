@@ -224,9 +224,11 @@ class RunConfig(Config):
 
 
 def check_identity(name: str, encoder: Mapping[str, Any]) -> None:
-    """Refuses the description of an encoder without its identity."""
-    if not isinstance(encoder.get("identity"), str):
-        raise UserError(f"`{name}` must have an `identity` of type str; got {encoder!r}.")
+    """Refuses the description of an encoder without its identity, or with nested values."""
+    is_plain = not any(isinstance(value, dict | list) for value in encoder.values())
+    if not is_plain or not isinstance(encoder.get("identity"), str):
+        wanted = "an `identity` of type str, and texts and numbers beside it"
+        raise UserError(f"`{name}` must have {wanted}; got the keys {', '.join(encoder)}.")
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

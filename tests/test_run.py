@@ -65,7 +65,8 @@ def test_a_directory_without_a_run_is_refused(tmp_path):
 @pytest.mark.parametrize(
     "damage",
     [{"vocabulary_size": [9]}, {"feature_size": 0}, {"encoder": "vgg16"}, {"encoder": {}},
-     {"encoder": {"identity": 7}}, {"dataset": None}, {"model": []}],
+     {"encoder": {"identity": 7}}, {"encoder": {"identity": "a", "b": [[]]}},
+     {"dataset": None}, {"model": []}],
 )  # fmt: skip
 def test_a_damaged_configuration_is_refused(tiny_job, tmp_path, damage):
     content = json.loads((Path(tiny_job) / "config.json").read_text())

@@ -151,6 +151,9 @@ _CHANGES = (_flip, _flip, _truncate, _delete, _repeat, _splice, _insert, _insert
 
 def _json(content: bytes, rng: random.Random) -> bytes:
     """Changes a value, a key or the place of something in a JSON document."""
+    if rng.random() < 0.02:  # about as deep as can be read
+        depth = rng.randint(850, 1000)
+        return b"[" * depth + content + b"]" * depth
     if content.count(b"[") + content.count(b"{") > _DEEPEST:
         return content
     try:

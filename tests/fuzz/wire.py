@@ -63,7 +63,7 @@ def _bodies(path: Path) -> Parser:
         json.dumps(json_tensors.write(inputs, layout))
         signature.rows(inputs)
 
-    return Parser(seeds, parse, refuses=(Refused,), share=20)
+    return Parser(seeds, parse, refuses=(Refused,), share=40)
 
 
 def _requests(path: Path) -> Parser:
@@ -80,7 +80,7 @@ def _requests(path: Path) -> Parser:
         signature.choose(request.output_filter)
         signature.rows(signature.read(request.inputs, from_proto))
 
-    return Parser(seeds, parse, refuses=(Refused, DecodeError), share=20)
+    return Parser(seeds, parse, refuses=(Refused, DecodeError), share=40)
 
 
 def _answers(_: Path) -> Parser:
@@ -97,7 +97,7 @@ def _answers(_: Path) -> Parser:
         for proto in response.outputs.values():
             tensors.to_python(tensors.to_array(proto, 1 << 24))
 
-    return Parser(seeds, parse, refuses=(UserError, DecodeError), share=20)
+    return Parser(seeds, parse, refuses=(UserError, DecodeError), share=40)
 
 
 PARSERS = {"REST bodies": _bodies, "gRPC requests": _requests, "gRPC answers": _answers}
