@@ -187,3 +187,14 @@ def test_captions_come_image_by_image(tiny_data):
     captions = list(pipeline.captions(tiny_data, "val"))
     assert len(captions) == 12
     assert tiny.captions_of(0, 0) in captions
+
+
+def test_an_id_that_is_not_utf8_does_not_fail_the_others(tmp_path):
+    data = tiny.write(str(tmp_path / "data"), (("val", 2),), shards=1)
+    [path] = records.shard_paths(data, "val", 1)
+    foreign = records.serialize("X.jpg", ["a dog"], np.ones(12)).replace(b"X.jpg", b"\xff.jpg")
+    with tf.io.TFRecordWriter(path) as writer:
+        writer.write(foreign)
+        writer.write(records.serialize("b.jpg", ["a cat"], np.ones(12)))
+    read = list(pipeline.captions_by_id(data, "val"))
+    assert read == [("\ufffd.jpg", ["a dog"]), ("b.jpg", ["a cat"])]
