@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from PIL import Image
 
 ORIENTATION = 0x0112
+RANKED = "  (log P, ranked relative to length)"
 
 
 @pytest.fixture
@@ -82,7 +83,7 @@ def test_photos_go_as_they_are_unless_they_are_too_large(ask, tmp_path):
     exif[ORIENTATION] = 6
     noise = np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8)
     Image.fromarray(noise).save(tmp_path / "phone.jpg", exif=exif)
-    assert ask("caption", "phone.jpg").out == "phone.jpg\n   -1.500  a 300 by 200 photo\n"
+    assert ask("caption", "phone.jpg").out == f"phone.jpg{RANKED}\n   -1.500  a 300 by 200 photo\n"
     smaller = ask("caption", "phone.jpg", "--max_photo_bytes=9000").out
     width, height = map(int, re.search(r"a (\d+) by (\d+) photo", smaller).groups())
     assert width < 200 and height == pytest.approx(1.5 * width, abs=2)  # upright, and smaller
@@ -108,7 +109,7 @@ def test_a_bad_file_does_not_stop_the_others(ask, photos, tmp_path):
 
     done = ask("sentences", *files)
     assert done.code == 1
-    assert "11.png\n    3.000  one.jpg  11 wide\n" in done.out
+    assert "11.png  (log P - log P of any image)\n    3.000  one.jpg  11 wide\n" in done.out
     assert "nowhere.jpg: No such file or directory\n" in done.err
     assert "small.npy: " in done.err
     assert done.err.endswith("error: 4 of 6 inputs failed.\n")
@@ -150,17 +151,20 @@ def test_a_sentence_of_too_many_words_is_an_error(ask, server, photos):
 @pytest.mark.parametrize(
     ("arguments", "out"),
     [
-        (["beam", "11.png", "a dog"], "11.png  a dog\n  -11.000  a dog runs\n"),
-        (["beam", "11.png"], "11.png\n  -11.000   runs\n"),
-        (["next", "11.png", "a dog"], "11.png  a dog\n   -0.500  dog\n   -1.000  größe\n"),
-        (["next", "11.png"], "11.png\n   -0.500  </s>\n   -1.000  größe\n"),
+        (["beam", "11.png", "a dog"], f"11.png  a dog{RANKED}\n  -11.000  a dog runs\n"),
+        (["beam", "11.png"], f"11.png{RANKED}\n  -11.000   runs\n"),
+        (["next", "11.png", "a dog"], "11.png  a dog  (log P)\n   -0.500  dog\n   -1.000  größe\n"),
+        (["next", "11.png"], "11.png  (log P)\n   -0.500  </s>\n   -1.000  größe\n"),
         (["encode", "11.png"], "11.png\n11 5 255\n"),
-        (["search", "dog", "cat"], "dog\n    2.500  dog.jpg\ncat\n    2.500  cat.jpg\n"),
-        (["similar", "11.png"], "11.png\n   -0.500  11.jpg\n"),
-        (["rerank", "11.png"], "11.png\n    1.500  11 wide\n    1.000  a dog\n"),
+        (
+            ["search", "dog", "cat"],
+            "dog  (log P)\n    2.500  dog.jpg\ncat  (log P)\n    2.500  cat.jpg\n",
+        ),
+        (["similar", "11.png"], "11.png  (minus the distance)\n   -0.500  11.jpg\n"),
+        (["rerank", "11.png"], "11.png  (consensus)\n    1.500  11 wide\n    1.000  a dog\n"),
         (["status"], "mrnn  version 7  AVAILABLE\nmrnn_index  version 7  AVAILABLE\n"),
-        (["caption", "11.npy"], "11.npy\n   -2.000   runs\n"),
-        (["beam", "11.npy", "a"], "11.npy  a\n   -2.000  a runs\n"),
+        (["caption", "11.npy"], f"11.npy{RANKED}\n   -2.000   runs\n"),
+        (["beam", "11.npy", "a"], f"11.npy  a{RANKED}\n   -2.000  a runs\n"),
         (["encode", "11.npy"], "11.npy\n2 3 4\n"),
     ],
     ids=" ".join,
@@ -221,7 +225,10 @@ BAD = {
     "no tls": (["status", "--ca_file=ca.pem"], "--ca_file needs --tls"),
     "half a pair": (["status", "--tls", "--key_file=k"], "--key_file and --cert_file"),
     "no such file": (["status", "--tls", "--ca_file=ca.pem"], "ca.pem"),
-    "no server": (["status", "--server", "127.0.0.1:1", "--retries=0"], "no server answers at"),
+    "no server": (
+        ["status", "--server", "127.0.0.1:1", "--retries=0"],
+        "--model_base_path models --port 1",
+    ),
 }
 
 
