@@ -9,7 +9,8 @@ import numpy as np
 
 from mrnn_tf import schema
 from mrnn_tf.data import pipeline, records
-from trainer.prepare import PrepareOptions, prepare
+from trainer.options import PrepareOptions
+from trainer.prepare import prepare
 
 
 def make(data: str, photographs: int, folder: Path, seed: int = 0) -> str:
