@@ -34,7 +34,7 @@ from absl import logging
 
 import mrnn_tf
 from export import index_check, index_parts, saved_model
-from export.index_parts import PART_ENDING, MakePart
+from export.index_parts import MakePart
 from export.index_signatures import IndexServable
 from mrnn_tf import batch, schema, versions
 from mrnn_tf.config import SAMPLE_SIZE
@@ -84,9 +84,9 @@ def build_index(options: IndexOptions) -> str:
             parts,
             MakePart(options.model, options.data, path),
             beam_options,
-            done=lambda: sum(name.endswith(PART_ENDING) for name in tf.io.gfile.listdir(work)),
-            total=len(parts),
-            unit="parts",
+            batch.counted(work),
+            index_parts.size(reader, options.splits, options.sentences),
+            "images and sentences",
         )
     entries, skipped = index_parts.collect(parts, reader)
     if skipped:

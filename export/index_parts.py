@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from mrnn_tf import files, schema
-from mrnn_tf.batch import beam
+from mrnn_tf.batch import Counter, beam
 from mrnn_tf.data import records
 from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.index import NO_IMAGE, Entries, Texts
@@ -74,6 +74,14 @@ def plan(
     return parts
 
 
+def size(reader: FeatureReader | None, splits: Sequence[str] | None, sentences: str | None) -> int:
+    """How many images and sentences the parts of `plan` have."""
+    count = len(read_lines(sentences)) if sentences else 0
+    for split in (splits or reader.info.splits) if reader else ():
+        count += reader.info.splits[split].images + reader.info.splits[split].captions
+    return count
+
+
 def write_sample(scorer: Scorer, reader: FeatureReader, size: int, seed: int, work: str) -> str:
     """The path in `work` of the projections [n, M] of sampled training images that were decoded."""
     path = tf.io.gfile.join(work, SAMPLE_FILE)
@@ -100,11 +108,12 @@ class MakePart(beam.DoFn):
     def process(self, part: Part):
         if not tf.io.gfile.exists(part.output):
             try:
-                _write(part.output, np.savez, **self._make(part))
+                with Counter(part.output.removesuffix(PART_ENDING)) as counter:
+                    _write(part.output, np.savez, **self._make(part, counter))
             except UserError as error:  # for `collect`: a runner would bury it in a traceback
                 files.write_whole(part.output + ERROR_ENDING, str(error))
 
-    def _make(self, part: Part) -> dict[str, np.ndarray]:
+    def _make(self, part: Part, counter: Counter) -> dict[str, np.ndarray]:
         """Entries, ids of undecodable images, and how many images and captions were read."""
         ids, captions, owners, skipped, read = [], [], [], [], np.zeros(2, np.int64)
         images = [np.zeros((0, self._sample.shape[1]), np.float32)]
@@ -113,6 +122,7 @@ class MakePart(beam.DoFn):
             owners = [NO_IMAGE] * len(captions)
         else:
             for batch_ids, features, texts in self._reader.batches([part.source]):
+                counter.add(len(batch_ids))
                 decoded = features.any(axis=1)  # the features of an undecodable image are zero
                 images.append(self._scorer.project(features[decoded]))
                 for image_id, own, is_image in zip(batch_ids, texts, decoded, strict=True):
@@ -124,7 +134,7 @@ class MakePart(beam.DoFn):
                     else:
                         skipped.append(image_id)
         words = pad(self._vocabulary.ids(tf.constant(captions, tf.string)).to_list())
-        table = SentenceTable.of(self._scorer, words, self._sample)
+        table = SentenceTable.of(self._scorer, words, self._sample, counter.add)
         texts, owners = Texts.of(captions), np.array(owners, np.int32)
         entries = Entries(Texts.of(ids), np.concatenate(images), texts, *table, owners)
         skipped = {f"skipped.{name}": array for name, array in vars(Texts.of(skipped)).items()}

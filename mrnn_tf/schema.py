@@ -7,6 +7,7 @@ imports nothing, so that a client may use it without TensorFlow.
 # Files of a dataset directory.
 DATASET_FILE = "dataset.json"  # the marker: written last, so its presence means "whole"
 VOCABULARY_FILE = "vocabulary.txt"
+PROBLEMS_FILE = "problems.jsonl"  # every bad file and caption by name; none where all is well
 SHARD_PATTERN = "{split}-{index:05d}-of-{count:05d}.tfrecord"
 
 # Files of a run directory.
@@ -24,6 +25,7 @@ WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 IMAGE_ID = "image/id"  # bytes
 IMAGE_FEATURES = "image/features"  # float[D]
 IMAGE_ENCODED = "image/encoded"  # bytes, JPEG or PNG
+IMAGE_PICTURE = "image/picture"  # bytes, a small JPEG for people
 CAPTION_TEXT = "caption/text"  # bytes list, raw text
 
 # Splits of a dataset.
@@ -40,6 +42,7 @@ FEATURES = "features"  # float [B, D], the raw output of the encoder
 WORD_IDS = "word_ids"  # int32 [B, T], begins with <s>
 TARGET_IDS = "target_ids"  # int32 [B, T], ends with </s>, padded with <pad>
 IMAGES = "images"  # string [B], encoded
+PICTURES = "pictures"  # string [B], small JPEGs for people, "" where there is none
 PIXELS = "pixels"  # float [B, crops, H, W, 3], as the encoder takes them
 
 # Servables, their signatures and the tensors of these.

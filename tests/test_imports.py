@@ -8,9 +8,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     {"mrnn_tf.schema", "mrnn_tf.errors", "mrnn_tf.extras"},
-    {"mrnn_tf.config", "mrnn_tf.photos", "mrnn_tf.fingerprints"},
-    {"mrnn_tf.presets", "mrnn_tf.program", "mrnn_tf.batch", "mrnn_tf.files", "mrnn_tf.versions"},
-    {"mrnn_tf.text", "mrnn_tf.vision"},
+    {"mrnn_tf.config", "mrnn_tf.photos", "mrnn_tf.fingerprints", "mrnn_tf.progress"},
+    {"mrnn_tf.presets", "mrnn_tf.program", "mrnn_tf.files", "mrnn_tf.versions"},
+    {"mrnn_tf.text", "mrnn_tf.vision", "mrnn_tf.batch"},
     {"mrnn_tf.metrics"},
     {"mrnn_tf.data", "mrnn_tf.model"},
     {"mrnn_tf.decode", "mrnn_tf.retrieval", "mrnn_tf.consensus"},

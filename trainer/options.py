@@ -42,6 +42,7 @@ class PrepareOptions(Config):
     names: str | None = field(None, "text file with the image of each row of `features`")
     encoder_name: str | None = field(None, "what made `features`; by default the file's name")
     store: str = field("features", "what to store", choices=("features", "images", "both"))
+    pictures: bool = field(True, "with features alone: small JPEGs too, for people to see")
     min_count: int = field(5, "rarer training words become <unk>", at_least=1)
     images_per_shard: int = field(250, "images in a shard", at_least=1)
     seed: int = field(0, "seed of the training images' order and of random splits")
@@ -51,6 +52,8 @@ class PrepareOptions(Config):
 
     @property
     def stores(self) -> tuple[str, ...]:
+        if self.store == schema.FEATURES and self.pictures:
+            return schema.FEATURES, schema.PICTURES
         both = (schema.FEATURES, schema.IMAGES)
         return both if self.store == "both" else (self.store,)
 

@@ -186,8 +186,11 @@ def train(
             if is_best:
                 checkpoints.save_best(target)
             if board:
-                board.evaluation(target, measured, is_best)
+                best = float(progress.best_perplexity.numpy())
+                board.evaluation(target, measured, is_best, best)
                 evaluated(target, measured)
+        if board and is_due:
+            board.samples(target)
         stopping = trainer.anyone(stop_requested())
         is_late = trainer.anyone(time.monotonic() - saved_at > _CHECKPOINT_SECONDS)
         if target - saved >= config.checkpoint_steps or is_due or is_late or stopping:
@@ -198,7 +201,7 @@ def train(
     if saved < now:
         checkpoints.save(now)
     best = float(progress.best_perplexity.numpy())
-    return Result(now, True, best, board.end(best) if board else ())
+    return Result(now, True, best, board.end() if board else ())
 
 
 def plan(options: TrainOptions, info: records.DatasetInfo) -> tuple[RunConfig, Vocabulary]:

@@ -26,7 +26,7 @@ class DatasetInfo:
 
     dataset: str
     splits: dict[str, SplitCounts]
-    stores: tuple[str, ...]  # of schema.FEATURES, schema.IMAGES
+    stores: tuple[str, ...]  # of schema.FEATURES, schema.IMAGES, schema.PICTURES
     encoder: dict | None  # what made the features; `identity` is compared, the rest is for people
     feature_size: int | None
     tokenizer: dict
@@ -78,6 +78,7 @@ def serialize(
     captions: Sequence[str] = (),
     features: np.ndarray | None = None,
     encoded: bytes | None = None,
+    picture: bytes | None = None,
 ) -> bytes:
     """One image as a serialized `tf.train.Example`."""
     feature = {
@@ -89,6 +90,8 @@ def serialize(
         feature[schema.IMAGE_FEATURES] = tf.train.Feature(float_list=values)
     if encoded is not None:
         feature[schema.IMAGE_ENCODED] = _bytes([encoded])
+    if picture is not None:
+        feature[schema.IMAGE_PICTURE] = _bytes([picture])
     example = tf.train.Example(features=tf.train.Features(feature=feature))
     return example.SerializeToString(deterministic=True)
 
@@ -101,6 +104,7 @@ def parse(serialized: tf.Tensor, info: DatasetInfo, stores: Sequence[str]) -> di
         schema.CAPTIONS: (schema.CAPTION_TEXT, tf.io.RaggedFeature(tf.string)),
         schema.FEATURES: (schema.IMAGE_FEATURES, features),
         schema.IMAGES: (schema.IMAGE_ENCODED, tf.io.FixedLenFeature([], tf.string)),
+        schema.PICTURES: (schema.IMAGE_PICTURE, tf.io.FixedLenFeature([], tf.string, b"")),
     }
     wanted = {name: forms[name] for name in (schema.IDS, schema.CAPTIONS, *stores)}
     parsed = tf.io.parse_example(serialized, dict(wanted.values()))

@@ -15,13 +15,13 @@ from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from mrnn_tf import files
 from mrnn_tf.config import MEAN, NONE, SAMPLE
 from mrnn_tf.consensus import neighbours
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import ranking
+from mrnn_tf.progress import Progress
 from mrnn_tf.retrieval import marginal, search, sentences
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.run import Run
@@ -133,7 +133,7 @@ def _in_blocks(
 ) -> dict[str, np.ndarray]:
     """What `compute` makes of the rows of every block; blocks that are saved are read again."""
     rows, blocks = np.arange(count), []
-    for first in tqdm(range(0, count, _BLOCK), name, unit=" blocks", disable=None):
+    for first in Progress(range(0, count, _BLOCK), name, unit=" blocks"):
         path = tf.io.gfile.join(folder, f"{name.replace(' ', '-')}-{first:07d}.npz")
         if not tf.io.gfile.exists(path):
             content = io.BytesIO()
