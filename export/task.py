@@ -16,14 +16,15 @@ import os
 
 from export.saved_model import export_run, version_directory
 from mrnn_tf import program, text
-from mrnn_tf.config import REQUIRED, BeamSearch, Config, field
+from mrnn_tf.config import REQUIRED, BeamSearch, field
 from mrnn_tf.inference import TOP_K, Inference, attached_encoder
 from mrnn_tf.run import Run
+from mrnn_tf.verification import Verification, verify
 from mrnn_tf.vision import encoders, images
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportOptions(Config):
+class ExportOptions(Verification):
     """What is exported, where it goes, and what is fixed then."""
 
     job_dir: str = field(REQUIRED, "the run directory")
@@ -51,6 +52,8 @@ class ExportOptions(Config):
 
 def export(options: ExportOptions) -> str:
     """Writes the next version of a model and returns its directory."""
+    if options.verify:
+        verify(options.job_dir, options.checkpoint_dir)
     run = Run.load(options.job_dir, options.checkpoint, options.checkpoint_dir)
     encoder = attached_encoder(run, options.encoder, options.encoder_weights)
     search = BeamSearch(options.beam, options.max_words, options.length_power)

@@ -9,7 +9,6 @@ from tqdm import tqdm
 
 from mrnn_tf import schema
 from mrnn_tf.data import pipeline, records
-from mrnn_tf.errors import UserError
 from mrnn_tf.run import Run, check_encoder
 
 _BATCH_SIZE = 64
@@ -53,12 +52,7 @@ class FeatureReader:
             for batch in dataset.prefetch(2):
                 ids = batch[schema.IDS].numpy().tolist()
                 features = self._features(batch).numpy()
-                bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
-                if len(bad):
-                    raise UserError(
-                        f"{self._data} holds NaN or infinity in the features of "
-                        f"{ids[bad[0]].decode(errors='replace')}: prepare it again."
-                    )
+                records.check_finite(self._data, ids, features)
                 yield ids, features, batch[schema.CAPTIONS].to_list()
 
 

@@ -13,6 +13,7 @@ the run was trained on, with features of the same encoder; --reference_data then
 the training images and captions.
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -31,6 +32,7 @@ from mrnn_tf.metrics import coco
 from mrnn_tf.model.words import nearest_words
 from mrnn_tf.run import Run
 from mrnn_tf.split import Split
+from mrnn_tf.verification import Verification, verify
 from trainer.evaluation import captions, rerank, retrieval
 from trainer.report import curves, page
 
@@ -42,7 +44,7 @@ _SHOWN_WORDS = ("dog", "man", "women", "red", "two", "running", "jumps", "water"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(captions.Decoding, retrieval.RetrievalSettings):
+class EvaluateOptions(captions.Decoding, retrieval.RetrievalSettings, Verification):
     """What is evaluated on which images, how captions are decoded, how sentences are ranked."""
 
     job_dir: str = field(REQUIRED, "the run directory")
@@ -106,6 +108,11 @@ Evaluated = tuple[dict[str, Any], dict[str, Any]]
 
 def evaluate(options: EvaluateOptions) -> dict[str, Any]:
     """Evaluates a run; writes the files of the output and returns what scores.json holds."""
+    with contextlib.ExitStack() as claimed:
+        return _evaluate(options, claimed)
+
+
+def _evaluate(options: EvaluateOptions, claimed: contextlib.ExitStack) -> dict[str, Any]:
     in_run = functools.partial(tf.io.gfile.join, options.job_dir)
     options = dataclasses.replace(
         options,
@@ -113,9 +120,12 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
         output=options.output or in_run(schema.REPORT_DIR),
         tensorboard_dir=options.tensorboard_dir or in_run(schema.LOG_DIR),
     )
+    if options.verify:
+        verify(options.data, options.reference_data, options.job_dir, options.checkpoint_dir)
     run = Run.load(options.job_dir, options.checkpoint, options.checkpoint_dir)
     options = dataclasses.replace(options, tasks=_tasks(options))
     context = Context(options, run, Split.read(run, options.data, options.split))
+    claimed.enter_context(files.alone_in(options.output))
     figures, sections = {}, {}
     for task in options.tasks:
         figures[task], section = EVALUATORS[task](context)

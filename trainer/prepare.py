@@ -13,6 +13,7 @@ Any Apache Beam flag passes through, e.g. --direct_running_mode=multi_processing
 --direct_num_workers=2. A stopped run is finished by the same command.
 """
 
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -92,6 +93,11 @@ class WriteShard(beam.DoFn):
 
 def prepare(options: PrepareOptions) -> records.DatasetInfo:
     """Writes the records of a dataset, unless they are there already."""
+    with contextlib.ExitStack() as claimed:
+        return _prepare(options, claimed)
+
+
+def _prepare(options: PrepareOptions, claimed: contextlib.ExitStack) -> records.DatasetInfo:
     _check(options)
     beam_options = batch.parse_options(options.beam_flags)
     program.log_devices(options.require_gpu)
@@ -133,6 +139,7 @@ def prepare(options: PrepareOptions) -> records.DatasetInfo:
     _report(problems, options.strict)
 
     # Where it goes.
+    claimed.enter_context(files.alone_in(options.output))
     features = description["identity"], table and table.fingerprint()
     fingerprint = _fingerprint(options, listing, *features)
     if _is_finished(options, fingerprint):

@@ -42,6 +42,7 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import coco, nbest
 from mrnn_tf.run import Run
 from mrnn_tf.split import Split
+from mrnn_tf.verification import Verification, verify
 from trainer.evaluation.rerank import FEATURES, find_neighbours
 from trainer.report import plots
 
@@ -49,7 +50,7 @@ NBestLists = Mapping[coco.ImageId, nbest.NBest]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RerankOptions(RerankSettings):
+class RerankOptions(RerankSettings, Verification):
     """What to rerank, and how."""
 
     hypotheses: str = field(REQUIRED, "file with n-best lists")
@@ -73,6 +74,8 @@ def rerank(options: RerankOptions) -> dict[coco.ImageId, str]:
     method = options.method
     if options.tune and method not in reranking.BY_NEIGHBOURS:
         raise UserError(f"`tune`: the method {method} has nothing to tune.")
+    if options.verify:
+        verify(options.data, options.reference_data, options.job_dir)
     n_best = nbest.read_n_best(options.hypotheses)
     if method in reranking.ORACLES:
         oracle = _oracle(options, n_best)

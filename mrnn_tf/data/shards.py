@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import tensorflow as tf
 
-from mrnn_tf import files, schema
+from mrnn_tf import checksums, files, schema
 from mrnn_tf.data import records
 from mrnn_tf.data.features import FeatureTable
 from mrnn_tf.data.listing import CaptionedImage
@@ -94,7 +94,9 @@ def write_shard(
                 captions += len(row["captions"])
             written += len(whole)
     tf.io.gfile.rename(partial, shard.output, overwrite=True)
-    files.write_json(shard.report, {"images": written, "captions": captions, "skipped": skipped})
+    report = {"images": written, "captions": captions, "skipped": skipped}
+    folder, name = os.path.split(shard.output)
+    checksums.write(shard.report, report, folder, [name])
 
 
 def finished_images(shards: Sequence[Shard]) -> int:
@@ -113,7 +115,10 @@ def collect(shards: Sequence[Shard]) -> tuple[dict[str, SplitCounts], list[tuple
             f"{unwritten[0]}: run the same command again to finish."
         )
     for shard in shards:
-        report = files.read_json(shard.report, "the report of a shard is wanted")
+        remedy = f"delete {shard.report} and run the same command again"
+        folder, wanted = os.path.dirname(shard.output), "the report of a shard is wanted"
+        report, sums = checksums.read(shard.report, wanted, folder, remedy)
+        sums.check()
         count = records.count_records(shard.output)
         if count != report["images"] or count + len(report["skipped"]) != shard.images:
             raise UserError(
@@ -145,7 +150,10 @@ def _features(
 ) -> Sequence[np.ndarray | None]:
     """The features of images as `write_shard` has them: row, encoded, pixels."""
     if encoder and whole:
-        return encoder.encode(tf.stack([pixels for *_, pixels in whole])).numpy()
+        features = encoder.encode(tf.stack([pixels for *_, pixels in whole])).numpy()
+        ids = [row["image_id"] for row, *_ in whole]
+        records.check_finite(f"The encoder {encoder.identity}", ids, features)
+        return features
     if table:
         return np.asarray(table.array[[row["row"] for row, *_ in whole]], np.float32)
     return [None] * len(whole)

@@ -5,6 +5,7 @@ they are; 1 and "1" are the same image.
 """
 
 import dataclasses
+import math
 from typing import Any
 
 from mrnn_tf.errors import UserError
@@ -44,6 +45,6 @@ def _entry(entry: Any, location: str) -> tuple[ImageId, NBest]:
     if log_probs is None:
         return image_id, NBest(tuple(captions))
     numbers = isinstance(log_probs, list) and all(isinstance(p, int | float) for p in log_probs)
-    if not numbers or len(log_probs) != len(captions):
-        raise UserError(f"{location}: `log_probs` must be a number for every caption.")
+    if not numbers or len(log_probs) != len(captions) or not all(map(math.isfinite, log_probs)):
+        raise UserError(f"{location}: `log_probs` must be a finite number for every caption.")
     return image_id, NBest(tuple(captions), tuple(map(float, log_probs)))
