@@ -6,10 +6,12 @@ every flipped bit, and zlib computes it four times as fast as hashlib computes b
 damage, not forgery: who can write the files can write the marker too.
 """
 
+import contextlib
 import dataclasses
 import json
+import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -97,6 +99,27 @@ def read(path: str, wanted: str, folder: str, remedy: str) -> tuple[dict[str, An
     if own != _of_json(content):
         raise UserError(f"{path} is damaged or was edited: its checksum is another one; {remedy}.")
     return content, Checksums(folder, remedy, content.pop(_FILES))
+
+
+def check_beside(path: str, marker: str, remedy: str) -> None:
+    """Refuses a file that is not what the marker beside it says; there need be none."""
+    folder, name = os.path.split(path)
+    if tf.io.gfile.exists(tf.io.gfile.join(folder, marker)):
+        _, sums = read(tf.io.gfile.join(folder, marker), "a marker is wanted", folder, remedy)
+        sums.check(name)
+
+
+@contextlib.contextmanager
+def naming_damage(path: str, remedy: str) -> Iterator[None]:
+    """Where TensorFlow finds a checkpoint damaged, by checksums of its own, names it."""
+    try:
+        yield
+    except tf.errors.OpError as error:
+        # Of what its reader of checkpoints finds, TensorFlow does not say the kind.
+        if not isinstance(error, tf.errors.DataLossError) and type(error) is not tf.errors.OpError:
+            raise
+        reason = error.message.partition(" [Op:")[0].rpartition("}} ")[2]
+        raise UserError(f"{path} is damaged ({reason}): {remedy}.") from error
 
 
 def _of_json(content: Mapping[str, Any]) -> str:

@@ -5,7 +5,6 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterator
 
 import keras
 import numpy as np
@@ -126,7 +125,7 @@ class Run:
         saved_as = {f"weights/{index}": variable for index, variable in enumerate(weights)}
         saved_as["mean_features"] = network.mean_features
         variables = tf.io.gfile.join(directory, "variables", "variables")
-        with naming_damage(variables, "export the version again"):
+        with checksums.naming_damage(variables, "export the version again"):
             try:
                 # `load_checkpoint` knows local files only.
                 reader = tf.compat.v1.train.NewCheckpointReader(variables)
@@ -211,16 +210,10 @@ def check_files(directory: str) -> None:
     _read_config(directory)[1].check()
 
 
-@contextlib.contextmanager
-def naming_damage(
-    path: str, remedy: str = f"delete the files {{}}.* and go on from an earlier one, {_TASK}"
-) -> Iterator[None]:
-    """Where TensorFlow finds a checkpoint damaged by its own checksums, names it."""
-    try:
-        yield
-    except tf.errors.DataLossError as error:
-        reason = error.message.partition(" [Op:")[0].rpartition("}} ")[2]
-        raise UserError(f"{path} is damaged ({reason}): {remedy.format(path)}.") from error
+def naming_damage(path: str) -> contextlib.AbstractContextManager[None]:
+    """Where a checkpoint of a run is damaged, names it and says how the run goes on."""
+    remedy = f"delete the files {path}.* and go on from an earlier one, {_TASK}"
+    return checksums.naming_damage(path, remedy)
 
 
 def _check_finite(network: Network, path: str) -> None:

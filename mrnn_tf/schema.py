@@ -16,6 +16,9 @@ LOG_DIR = "logs"
 MODEL_DIR = "model"
 REPORT_DIR = "report"
 
+# Files of a report: the one that is written last.
+SCORES_FILE = "scores.json"
+
 # Files of a version of a servable: the one that is written last, the checksums of all, and the
 # warm-up requests.
 SAVED_MODEL_FILE = "saved_model.pb"

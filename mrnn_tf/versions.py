@@ -7,12 +7,11 @@ from typing import Any
 import tensorflow as tf
 
 from mrnn_tf import checksums, files, schema
-from mrnn_tf.errors import UserError
 
 NUMBER = re.compile(r"0|[1-9][0-9]{0,17}")
 _MADE_BY = "made_by"
-# TensorFlow checks these itself where it reads them, and the header of an index its arrays.
-_CHECKED_BY_READERS = ("variables/", "assets.extra/")
+# What may be large is checked where it is read: by TensorFlow, and by `retrieval.index`.
+_CHECKED_BY_READERS = ("variables/", "assets.extra/index/")
 
 
 def is_whole(directory: str) -> bool:
@@ -60,9 +59,6 @@ def check(directory: str, everything: bool = False) -> None:
 def load(directory: str) -> Any:
     """Loads the SavedModel of a version, and refuses a damaged one."""
     check(directory)
-    try:
+    variables = tf.io.gfile.join(directory, "variables", "variables")
+    with checksums.naming_damage(variables, "export the version again"):
         return tf.saved_model.load(directory)
-    except tf.errors.DataLossError as error:
-        raise UserError(
-            f"{directory}/variables is damaged ({error.message}): export the version again."
-        ) from error

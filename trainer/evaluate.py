@@ -23,7 +23,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from mrnn_tf import files, program, schema
+from mrnn_tf import checksums, files, program, schema
 from mrnn_tf.config import REQUIRED, field
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
@@ -132,7 +132,9 @@ def _evaluate(options: EvaluateOptions, claimed: contextlib.ExitStack) -> dict[s
         sections |= section
     facts = _facts(context)
     scores = {**facts, **figures}
-    files.write_json(context.path("scores.json"), scores)
+    written = ["results.json", "nbest.json"] if CAPTIONS in figures else []
+    written += ["references.json"] if written and context.split.has_captions else []
+    checksums.write(context.path(schema.SCORES_FILE), scores, options.output, written)
     report = page.Report(
         title=f"{facts['dataset']} described by an m-RNN",
         facts={name: str(value) for name, value in facts.items()},

@@ -9,8 +9,7 @@ import math
 from typing import Any
 
 from mrnn_tf.errors import UserError
-from mrnn_tf.files import read_json
-from mrnn_tf.metrics.coco import ImageId, once_each
+from mrnn_tf.metrics.coco import ImageId, once_each, read_captions
 
 _WANTED = 'n-best lists are wanted, [{"image_id": 1, "captions": [...], "log_probs": [...]}, ...]'
 
@@ -25,7 +24,7 @@ class NBest:
 
 def read_n_best(path: str) -> dict[ImageId, NBest]:
     """The hypotheses of every image."""
-    content = read_json(path, _WANTED)
+    content = read_captions(path, _WANTED)
     if not isinstance(content, list):
         raise UserError(f"{path} holds no list: {_WANTED}.")
     if not content:
