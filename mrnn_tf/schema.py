@@ -17,8 +17,13 @@ LOG_DIR = "logs"
 MODEL_DIR = "model"
 REPORT_DIR = "report"
 
-# Files of a version of a servable: the one that is written last, and the warm-up requests.
+# Files of a report: the one that is written last.
+SCORES_FILE = "scores.json"
+
+# Files of a version of a servable: the one that is written last, the checksums of all, and the
+# warm-up requests.
 SAVED_MODEL_FILE = "saved_model.pb"
+CHECKSUMS_FILE = "assets.extra/checksums.json"
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 
 # Keys of a `tf.train.Example`, one per image.

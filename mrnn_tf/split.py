@@ -8,7 +8,6 @@ import tensorflow as tf
 
 from mrnn_tf import schema
 from mrnn_tf.data import pipeline, records
-from mrnn_tf.errors import UserError
 from mrnn_tf.progress import Progress
 from mrnn_tf.run import Run, check_encoder
 
@@ -53,12 +52,7 @@ class FeatureReader:
             for batch in dataset.prefetch(2):
                 ids = batch[schema.IDS].numpy().tolist()
                 features = self._features(batch).numpy()
-                bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
-                if len(bad):
-                    raise UserError(
-                        f"{self._data} holds NaN or infinity in the features of "
-                        f"{ids[bad[0]].decode(errors='replace')}: prepare it again."
-                    )
+                records.check_finite(self._data, ids, features)
                 yield ids, features, batch[schema.CAPTIONS].to_list()
 
 

@@ -16,7 +16,7 @@ from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
-from mrnn_tf import schema
+from mrnn_tf import schema, versions
 from mrnn_tf.errors import UserError
 from serving import tensors
 
@@ -131,7 +131,7 @@ class ServedVersion:
             saved = saved_model_pb2.SavedModel.FromString(file.read())
         [graph] = [graph for graph in saved.meta_graphs if "serve" in graph.meta_info_def.tags]
         self.definitions = dict(graph.signature_def)
-        self._loaded = tf.saved_model.load(path)  # owns the variables
+        self._loaded = versions.load(path)  # owns the variables
         loaded = self._loaded.signatures.items()
         self.signatures = {key: ServedSignature.load(key, function) for key, function in loaded}
         for request in warmup_requests(path):

@@ -18,6 +18,7 @@ from mrnn_tf.config import (
     ModelConfig,
     RerankSettings,
     TrainConfig,
+    Verification,
     field,
 )
 from mrnn_tf.presets import PRESETS
@@ -69,7 +70,7 @@ class PrepareOptions(Config):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainOptions(Config):
+class TrainOptions(Verification):
     """What a run is, where it reads and writes, and which of the workers this is.
 
     `TrainConfig.deterministic` and `TrainConfig.mixed_precision` are settings of the whole process:
@@ -145,7 +146,7 @@ class RetrievalSettings(Config):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(Decoding, RetrievalSettings):
+class EvaluateOptions(Decoding, RetrievalSettings, Verification):
     """What is evaluated on which images, how captions are decoded, how sentences are ranked."""
 
     job_dir: str = field(REQUIRED, "the run directory")
@@ -167,7 +168,7 @@ class EvaluateOptions(Decoding, RetrievalSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RerankOptions(RerankSettings):
+class RerankOptions(RerankSettings, Verification):
     """What to rerank, and how."""
 
     hypotheses: str = field(REQUIRED, "file with n-best lists")

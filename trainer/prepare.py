@@ -19,6 +19,7 @@ from trainer.options import WORK, PrepareOptions
 if __name__ == "__main__":  # before all other imports: --help needs no TensorFlow
     program.main("trainer.prepare:main", PrepareOptions)
 
+import contextlib
 import hashlib
 import json
 import os
@@ -58,6 +59,11 @@ class WriteShard(beam.DoFn):
 
 def prepare(options: PrepareOptions) -> records.DatasetInfo:
     """Writes the records of a dataset, unless they are there already."""
+    with contextlib.ExitStack() as claimed:
+        return _prepare(options, claimed)
+
+
+def _prepare(options: PrepareOptions, claimed: contextlib.ExitStack) -> records.DatasetInfo:
     _check(options)
     beam_options = batch.parse_options(options.beam_flags)
     program.log_devices(options.require_gpu)
@@ -99,6 +105,7 @@ def prepare(options: PrepareOptions) -> records.DatasetInfo:
     said = _report(options, problems)
 
     # Where it goes.
+    claimed.enter_context(files.alone_in(options.output))
     features = description["identity"], table and table.fingerprint()
     fingerprint = _fingerprint(options, listing, *features)
     if _is_finished(options, fingerprint):

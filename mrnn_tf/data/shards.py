@@ -6,6 +6,7 @@ one call of `write_shard`, on any machine; its report appears last and says that
 
 import dataclasses
 import json
+import os
 import random
 import re
 import uuid
@@ -16,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from mrnn_tf import files, schema
+from mrnn_tf import checksums, files, schema
 from mrnn_tf.data import records
 from mrnn_tf.data.features import FeatureTable
 from mrnn_tf.data.listing import CaptionedImage
@@ -131,7 +132,8 @@ def write_shard(
             done(len(batch))
     tf.io.gfile.rename(partial, shard.output, overwrite=True)
     counts = {"images": written, "captions": captions, "pictures": pictures}
-    files.write_json(shard.report, {**counts, "skipped": skipped})
+    folder, name = os.path.split(shard.output)
+    checksums.write(shard.report, {**counts, "skipped": skipped}, folder, [name])
 
 
 def collect(shards: Sequence[Shard]) -> tuple[dict[str, SplitCounts], int, list[Skipped]]:
@@ -144,7 +146,10 @@ def collect(shards: Sequence[Shard]) -> tuple[dict[str, SplitCounts], int, list[
             f"{unwritten[0]}: run the same command again to finish."
         )
     for shard in shards:
-        report = files.read_json(shard.report, "the report of a shard is wanted")
+        remedy = f"delete {shard.report} and run the same command again"
+        folder, wanted = os.path.dirname(shard.output), "the report of a shard is wanted"
+        report, sums = checksums.read(shard.report, wanted, folder, remedy)
+        sums.check()
         count = records.count_records(shard.output)
         if count != report["images"] or count + len(report["skipped"]) != shard.images:
             raise UserError(
@@ -191,7 +196,10 @@ def _features(
     whole: Sequence[_Loaded], encoder: Encoder | None, table: FeatureTable | None
 ) -> Sequence[np.ndarray | None]:
     if encoder and whole:
-        return encoder.encode(tf.stack([image.pixels for image in whole])).numpy()
+        features = encoder.encode(tf.stack([image.pixels for image in whole])).numpy()
+        ids = [image.row["image_id"] for image in whole]
+        records.check_finite(f"The encoder {encoder.identity}", ids, features)
+        return features
     if table:
         return np.asarray(table.array[[image.row["row"] for image in whole]], np.float32)
     return [None] * len(whole)

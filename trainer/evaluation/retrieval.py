@@ -9,7 +9,6 @@ same evaluation goes on where it was stopped.
 import dataclasses
 import functools
 import hashlib
-import io
 import json
 from collections.abc import Callable
 
@@ -136,11 +135,8 @@ def _in_blocks(
     for first in Progress(range(0, count, _BLOCK), name, unit=" blocks"):
         path = tf.io.gfile.join(folder, f"{name.replace(' ', '-')}-{first:07d}.npz")
         if not tf.io.gfile.exists(path):
-            content = io.BytesIO()
-            np.savez(content, **compute(rows[first : first + _BLOCK]))
-            files.write_whole(path, content.getvalue())
-        with tf.io.gfile.GFile(path, "rb") as file, np.load(io.BytesIO(file.read())) as arrays:
-            blocks.append(dict(arrays))
+            files.write_arrays(path, **compute(rows[first : first + _BLOCK]))
+        blocks.append(files.read_arrays(path))
     return {key: np.concatenate([block[key] for block in blocks]) for key in blocks[0]}
 
 
@@ -195,6 +191,8 @@ def _second_pass(
 
 def _ranks(pool: Pool, own: np.ndarray, scores: np.ndarray, normalisers: Normalisers) -> tuple:
     """The figures by row, and the curves by direction."""
+    if np.isnan(scores).any():  # every comparison with it would be false
+        raise UserError("log P(s|I) is NaN for some sentence and image: nothing can be ranked.")
     scores[np.arange(len(own)), pool.owner] = own
     of_sentences = 1 + (scores > own[:, np.newaxis] + _TIE).sum(axis=1)
     figures = {TEXT_TO_IMAGE: ranking.summary(of_sentences)}
