@@ -124,7 +124,8 @@ class Server:
         self.program = program
         found = wait_for(lambda: re.search(r"gRPC (\S+), REST (http://[^/\s]*)", program.out))
         self.address, self.url = found.groups()
-        self.channel = grpc.insecure_channel(self.address)
+        options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
+        self.channel = grpc.insecure_channel(self.address, options)
         self.prediction = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
         self._health = health_pb2_grpc.HealthStub(self.channel)

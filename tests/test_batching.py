@@ -89,7 +89,7 @@ def test_signatures_without_rows_are_not_merged(toy):
 def test_a_batch_whose_outputs_have_other_rows_is_run_one_by_one(toy):
     signature = toy.signatures["double"]
     halved = type(signature)(
-        "halved", signature.inputs, signature.outputs, True,
+        "toy", "halved", signature.inputs, signature.outputs, True,
         lambda x: {"y": signature.function(x=x)["y"][:1]},
     )  # fmt: skip
     first, second = merged(halved, [row(1), row(2)])

@@ -1,0 +1,148 @@
+"""What a request may cost before anything of it runs: its size, its rows, its texts, its time.
+
+A request reserves room for its bytes before they are read, and keeps it until it is answered, so
+that the bytes of all connections together are bounded. Where room is short, the uploads that have
+taken longest give way. Everything runs on the event loop, so nothing here needs a lock.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable
+
+import grpc
+import numpy as np
+
+from mrnn_tf import schema
+from mrnn_tf.config import Config, field
+from mrnn_tf.errors import UserError
+from serving.served_version import Arrays, Refused
+
+_PATIENCE = 1.0  # seconds for an upload while others wait for its room
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Limits(Config):
+    """The limits of a server."""
+
+    max_rows: int = field(256, "rows of the largest request", at_least=1)
+    max_text_bytes: int = field(1 << 16, "bytes of the longest text of a request", at_least=1)
+    max_message_bytes: int = field(64 << 20, "bytes of the largest request", at_least=1)
+    max_inflight_bytes: int = field(512 << 20, "bytes of all requests at a time", at_least=1)
+    max_connections: int = field(384, "open connections of each port", at_least=1)
+    max_queued: int = field(
+        256, "waiting requests of a signature; more are refused as UNAVAILABLE", at_least=1
+    )
+    read_timeout_seconds: float = field(20.0, "seconds for a request to arrive", at_least=0.001)
+    request_timeout_seconds: float = field(60.0, "seconds for one request", at_least=0.001)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.max_inflight_bytes < self.max_message_bytes:
+            got = f"{self.max_inflight_bytes} and {self.max_message_bytes}"
+            raise UserError(f"`max_inflight_bytes` must be `max_message_bytes` or more; got {got}.")
+
+    def check_inputs(self, inputs: Arrays) -> None:
+        """Refuses inputs of too many rows, and texts that are too long."""
+        for name, array in inputs.items():
+            if array.ndim and len(array) > self.max_rows:
+                raise Refused(f"input `{name}` has {len(array)} rows, {self.max_rows} are allowed.")
+            is_text = not name.endswith("_bytes") and name != schema.EXAMPLES
+            if array.dtype == np.object_ and is_text:
+                longest = max(map(len, array.flat), default=0)
+                if longest > self.max_text_bytes:
+                    sentence = f"a text of {longest} bytes, {self.max_text_bytes} are allowed."
+                    raise Refused(f"input `{name}` has {sentence}")
+
+
+class Slow(Refused):
+    """A request that did not arrive in time."""
+
+    def __init__(self):
+        sentence = "the request did not arrive in time."
+        super().__init__(sentence, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+class Uploads:
+    """Admits requests as long as all together have at most `max_bytes`.
+
+    At most `max_waiting` wait for room, and an upload has so many seconds to arrive.
+    """
+
+    def __init__(self, max_bytes: int, seconds: float, max_waiting: int):
+        self.seconds = seconds
+        self.reading: dict[Upload, None] = {}  # the one that began first comes first
+        self._max_bytes = max_bytes
+        self._max_waiting = max_waiting
+        self._held = 0
+        self._waiting = 0
+        self._freed = asyncio.Event()
+
+    @contextlib.asynccontextmanager
+    async def room(self, size: int) -> AsyncIterator["Upload"]:
+        """Room for a request of at most that size, which is kept while the context lasts."""
+        if self._held + size > self._max_bytes:
+            await self._wait(size)
+        upload = Upload(self, size)
+        self.hold(size)
+        try:
+            yield upload
+        finally:
+            self.hold(-upload.size)
+
+    async def _wait(self, size: int) -> None:
+        sentence = f"{self._waiting} uploads are waiting already: try again later."
+        refused = Refused(sentence, grpc.StatusCode.UNAVAILABLE)
+        if self._waiting >= self._max_waiting:
+            raise refused
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(self.seconds):
+                while self._held + size > self._max_bytes:
+                    self.evict(_PATIENCE)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_PATIENCE / 10):
+                            await self._freed.wait()
+        except TimeoutError:
+            raise refused from None
+        finally:
+            self._waiting -= 1
+
+    def hold(self, size: int) -> None:
+        self._held += size
+        self._freed.set()
+        self._freed = asyncio.Event()
+
+    def evict(self, seconds: float = 0.0) -> None:
+        """Gives up the unfinished upload that began first, if that was so many seconds ago."""
+        now = asyncio.get_running_loop().time()
+        slowest = next(iter(self.reading), None)
+        if slowest and slowest.began <= now - seconds:
+            del self.reading[slowest]
+            if not slowest.timeout.expired():
+                slowest.timeout.reschedule(now)
+
+
+@dataclasses.dataclass(eq=False)
+class Upload:
+    """The room of one request."""
+
+    uploads: Uploads
+    size: int
+    began: float = 0.0
+    timeout: asyncio.Timeout | None = None
+
+    async def read(self, content: Awaitable[bytes]) -> bytes:
+        """Waits for the content within the time for it, and keeps no more room than it needs."""
+        self.began = asyncio.get_running_loop().time()
+        try:
+            async with asyncio.timeout(self.uploads.seconds) as self.timeout:
+                self.uploads.reading[self] = None
+                received = await content
+        except TimeoutError:
+            raise Slow from None
+        finally:
+            self.uploads.reading.pop(self, None)
+        self.uploads.hold(len(received) - self.size)
+        self.size = len(received)
+        return received
