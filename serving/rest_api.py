@@ -12,6 +12,7 @@ import fastapi
 import grpc
 from google.protobuf import json_format, message
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from tensorflow_serving.apis import model_pb2
 
 from serving import json_tensors, monitoring
@@ -37,6 +38,7 @@ _HTTP_CODES = {
 }
 _MODEL = "/v1/models/{name}"
 _PATHS = (_MODEL, _MODEL + "/versions/{version}", _MODEL + "/labels/{label}")
+_GONE = Refused("the client is gone.", grpc.StatusCode.CANCELLED)
 _VERSION = re.compile(r"[0-9]{1,19}")
 _MAX_VALUES = 1 << 20  # numbers, strings, lists and objects of a body
 # What is parsed on the event loop at once; more goes to a thread.
@@ -170,10 +172,13 @@ def _size(request: fastapi.Request, max_bytes: int) -> int:
 
 async def _content(request: fastapi.Request, max_bytes: int) -> bytes:
     content = bytearray()
-    async for part in request.stream():
-        content += part
-        if len(content) > max_bytes:
-            raise HTTPException(413, f"the body is larger than {max_bytes} bytes.")
+    try:
+        async for part in request.stream():
+            content += part
+            if len(content) > max_bytes:
+                raise HTTPException(413, f"the body is larger than {max_bytes} bytes.")
+    except ClientDisconnect:
+        raise _GONE from None
     return bytes(content)
 
 
@@ -189,7 +194,7 @@ async def _while_connected(request: fastapi.Request, answer: Coroutine) -> fasta
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         if tasks[0].done():
             return tasks[0].result()
-        raise Refused("the client is gone.", grpc.StatusCode.CANCELLED)
+        raise _GONE
     finally:
         for task in tasks:
             task.cancel()

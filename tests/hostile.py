@@ -20,10 +20,10 @@ LONG = b"a dog " * (MEGABYTE // 3)  # 2 MB
 MANY_WORDS = b"a dog " * 5000  # 30 kB, far more words than a model takes
 
 
-def _grpc(server, *arguments, timeout: float = 60, **named) -> str:
+def _grpc(server, *arguments, **named) -> str:
     request = served.predict_request(*arguments, **named)
     try:
-        server.prediction.Predict(request, timeout=timeout)
+        server.prediction.Predict(request, timeout=server.timeout)
         return "OK"
     except grpc.RpcError as error:
         return error.code().name
@@ -67,7 +67,7 @@ def oversized_message(server) -> str:
 def damaged_message(server) -> str:
     ask = server.channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
     try:
-        ask(b"\xff" * 1000, timeout=60)
+        ask(b"\xff" * 1000, timeout=server.timeout)
         return "OK"
     except grpc.RpcError as error:
         return error.code().name

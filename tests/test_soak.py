@@ -5,6 +5,7 @@ SOAK_SECONDS=180 python -m pytest -m slow -rP tests/test_soak.py
 
 import base64
 import collections
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -13,11 +14,13 @@ import re
 import shutil
 import threading
 import time
+from collections.abc import Callable
 from concurrent import futures
 from pathlib import Path
 
 import hostile
 import numpy as np
+import programs
 import pytest
 import served
 import tiny
@@ -25,6 +28,7 @@ import tiny
 SECONDS = float(os.environ.get("SOAK_SECONDS", "1800"))
 GOOD, HOSTILE = 14, 17  # clients, beside the one that asks how the server is
 WARM_UP = min(60.0, SECONDS / 4)
+TIMEOUT = 300  # seconds: a machine may be busy with other work
 MEGABYTES = 100  # of growth since the warm-up
 LINES_A_MINUTE = 60  # in the log
 FEATURES = np.random.default_rng(0).random((3, 12), np.float32)
@@ -46,11 +50,16 @@ def resident_megabytes(pid: int) -> float:
 class Soak:
     """Clients of one server, and what they have heard."""
 
-    server: served.Server
+    program: programs.Program
     stop: threading.Event = dataclasses.field(default_factory=threading.Event)
     answers: dict = dataclasses.field(default_factory=dict)  # that are right, by signature
     seconds: dict = dataclasses.field(default_factory=lambda: collections.defaultdict(list))
     heard: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+
+    def client(self, role: Callable, *arguments) -> None:
+        """Plays a role until the end, over connections of its own."""
+        with contextlib.closing(served.Server(self.program, TIMEOUT)) as client:
+            role(client, *arguments)
 
     def ask(self, client: served.Server, signature: str, by_rest: bool) -> dict:
         name, inputs = GOOD_REQUESTS[signature]
@@ -63,9 +72,9 @@ class Soak:
         assert answer.status_code == 200, answer.text
         return answer.json()["outputs"]
 
-    def good(self, number: int) -> None:
+    def good(self, client: served.Server, number: int) -> None:
         """Asks until the end; raises where an answer is missing or wrong."""
-        client, by_rest = served.Server(self.server.program), bool(number % 3 == 0)
+        by_rest = number % 3 == 0
         way = "REST" if by_rest else "gRPC"
         for signature in itertools.cycle(GOOD_REQUESTS):
             if self.stop.wait(0.05):
@@ -79,9 +88,8 @@ class Soak:
                 assert is_text or np.allclose(answer[key], value, rtol=1e-3, atol=1e-3), signature
                 assert not is_text or answer[key] == value, signature
 
-    def probe(self) -> None:
+    def probe(self, client: served.Server) -> None:
         """Asks how the server and its models are."""
-        client = served.Server(self.server.program)
         while not self.stop.wait(0.1):
             began = time.monotonic()
             assert client.healthy()
@@ -89,8 +97,8 @@ class Soak:
             assert client.http.get("/v1/models/mrnn").status_code == 200
             self.seconds["health"].append(time.monotonic() - began)
 
-    def hostile(self, number: int) -> None:
-        client, chance = served.Server(self.server.program), random.Random(number)
+    def hostile(self, client: served.Server, number: int) -> None:
+        chance = random.Random(number)
         while not self.stop.wait(0.1):
             attack = chance.choice(list(hostile.ATTACKS))
             heard = hostile.attack(client, attack)
@@ -120,12 +128,12 @@ def test_good_clients_see_no_failure_among_hostile_ones(models, tmp_path):
     for name in ("mrnn", "plain"):
         shutil.copytree(models / name, base / name)
     with (
-        served.serving(tmp_path, base) as server,
+        served.serving(tmp_path, base, f"--request_timeout_seconds={TIMEOUT}") as server,
         futures.ThreadPoolExecutor(GOOD + HOSTILE + 1) as pool,
     ):
-        soak, pid = Soak(server), server.program.process.pid
-        clients = [pool.submit(soak.good, number) for number in range(GOOD)]
-        clients.append(pool.submit(soak.probe))
+        soak, pid = Soak(server.program), server.program.process.pid
+        clients = [pool.submit(soak.client, soak.good, number) for number in range(GOOD)]
+        clients.append(pool.submit(soak.client, soak.probe))
 
         def run(seconds: float) -> list[float]:
             """The memory as time goes by, while versions change."""
@@ -140,7 +148,7 @@ def test_good_clients_see_no_failure_among_hostile_ones(models, tmp_path):
         versions = itertools.count(2)
         try:
             warm = run(WARM_UP)[-1]
-            clients += [pool.submit(soak.hostile, number) for number in range(HOSTILE)]
+            clients += [pool.submit(soak.client, soak.hostile, number) for number in range(HOSTILE)]
             memory = run(SECONDS - WARM_UP)
         finally:
             soak.stop.set()
