@@ -6,6 +6,7 @@ uvicorn limits neither: half-sent requests would stay for ever, and take all of 
 import asyncio
 import dataclasses
 import functools
+import http
 import itertools
 from collections.abc import Callable
 
@@ -44,9 +45,10 @@ class Connection(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:
         super().connection_made(transport)
         if len(self.connections) > self._all.most:
-            self._all.evict()
-            waiting = itertools.chain(self._all.fresh, self._all.idle, [self])
-            next(waiting).refuse(503, "too many connections: try again later.")
+            waiting = next(itertools.chain(self._all.fresh, self._all.idle), None)
+            if not waiting:
+                self._all.evict()
+            (waiting or self).refuse(503, "too many connections: try again later.")
         if not transport.is_closing():
             self._wait()
 
@@ -68,18 +70,16 @@ class Connection(H11Protocol):
         super().connection_lost(exc)
 
     def refuse(self, code: int, sentence: str) -> None:
-        """Ends the connection, with an answer where a request has begun."""
+        """Ends the connection, with an answer unless it has one already."""
         self._end_wait()
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = b'{"error": "%s"}' % sentence.encode()
             headers = [("content-type", "application/json"), ("connection", "close")]
             headers.append(("content-length", str(len(body))))
-            for event in (
-                h11.Response(status_code=code, headers=headers),
-                h11.Data(data=body),
-                h11.EndOfMessage(),
-            ):
-                self.transport.write(self.conn.send(event))
+            reason = http.HTTPStatus(code).phrase
+            response = h11.Response(status_code=code, headers=headers, reason=reason)
+            events = (response, h11.Data(data=body), h11.EndOfMessage())
+            self.transport.write(b"".join(map(self.conn.send, events)))
         self.transport.close()
 
     def _wait(self) -> None:

@@ -87,7 +87,7 @@ def create(services: Services) -> fastapi.FastAPI:
         async with services.uploads.room(size) as upload:
             content = await upload.read(_content(request, size))
             with services.calls.observe(Call("REST", "predict", spec)) as call:
-                work = Work(len(content), _values(content))
+                work = Work(len(content), values(content))
                 body = await threads.run(work, _parse, content)
                 del content
                 return await _while_connected(request, answer(request, call, work, body))
@@ -200,7 +200,7 @@ async def _while_connected(request: fastapi.Request, answer: Coroutine) -> fasta
             task.cancel()
 
 
-def _values(content: bytes) -> int:
+def values(content: bytes) -> int:
     """At most how many values a body holds, from the signs between them."""
     values = 1 + sum(map(content.count, (b",", b"[", b"{")))
     if values > _MAX_VALUES:

@@ -16,6 +16,7 @@ import served
 import tiny
 
 MEGABYTE = 1 << 20
+PREDICT = "/tensorflow.serving.PredictionService/Predict"
 LONG = b"a dog " * (MEGABYTE // 3)  # 2 MB
 MANY_WORDS = b"a dog " * 5000  # 30 kB, far more words than a model takes
 
@@ -65,7 +66,7 @@ def oversized_message(server) -> str:
 
 
 def damaged_message(server) -> str:
-    ask = server.channel.unary_unary("/tensorflow.serving.PredictionService/Predict")
+    ask = server.channel.unary_unary(PREDICT)
     try:
         ask(b"\xff" * 1000, timeout=server.timeout)
         return "OK"
@@ -138,8 +139,8 @@ def half_sent_messages(server) -> str:
 
 
 @contextlib.contextmanager
-def half_sent_message(server, method: str = "/tensorflow.serving.PredictionService/Predict"):
-    """A call that announces 60 MB and sends 60 kB of them, in frames of HTTP/2."""
+def half_sent_message(server, method: str = PREDICT, size: int = 60 * MEGABYTE):
+    """A call that sends 60 kB of the message that it announces, in frames of HTTP/2."""
 
     def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
         head = struct.pack(">I", len(payload))[1:] + bytes([kind, flags])
@@ -151,7 +152,7 @@ def half_sent_message(server, method: str = "/tensorflow.serving.PredictionServi
 
     headers = b"\x83\x86" + literal(4, method) + literal(1, "x") + literal(31, "application/grpc")
     headers += b"\x00\x02te\x08trailers"
-    start = b"\0" + struct.pack(">I", 60 * MEGABYTE)
+    start = b"\0" + struct.pack(">I", size)
     host, port = server.address.split(":")
     with socket.create_connection((host, int(port)), timeout=30) as connection:
         connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0, b""))

@@ -187,7 +187,7 @@ def serving(folder: Path, base: Path, *flags, ready: bool = True):
         program.wait()
 
 
-def wait_for(condition, program: programs.Program | None = None, seconds: float = 120):
+def wait_for(condition, program: programs.Program | None = None, seconds: float = 300):
     """What a condition says when it is no longer false."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
