@@ -71,6 +71,7 @@ class ServedSignature:
         inputs, outputs = function.structured_input_signature[1], function.structured_outputs
         specs = [*inputs.values(), *outputs.values()]
         batched = bool(inputs) and all(s.shape.rank and s.shape[0] is None for s in specs)
+        batched &= name not in schema.UNBATCHED
         return cls(name, dict(sorted(inputs.items())), tuple(sorted(outputs)), batched, function)
 
     def read(self, values: Mapping[str, Any], to_array: Callable[..., np.ndarray]) -> Arrays:
