@@ -12,6 +12,11 @@ and images to be left out make a new version of an index without computing the r
     python -m export.index --model models/mrnn/1 --append_to models/mrnn_index/1 \\
         --data data/new --sentences more.txt --delete ids.txt --output models/mrnn_index
 
+Past one machine, images go into a vector database, by their ids, and no version is needed:
+
+    python -m export.index --model models/mrnn/1 --data data/flickr8k --store milvus \\
+        --uri photos.db --metadata albums.jsonl
+
 Any Apache Beam flag passes through, e.g. --direct_running_mode=multi_processing
 --direct_num_workers=2. A stopped job is finished by the same command.
 """
@@ -27,9 +32,10 @@ import tensorflow as tf
 from absl import logging
 
 import mrnn_tf
-from export import index_check, index_parts, saved_model
+from export import index_check, index_parts, saved_model, store
 from export.index_parts import PART_ENDING, MakePart
 from export.index_signatures import IndexServable, IndexSettings
+from export.store_options import StoreOptions
 from mrnn_tf import batch, program, schema, versions
 from mrnn_tf.config import REQUIRED, field
 from mrnn_tf.errors import UserError
@@ -46,18 +52,20 @@ _STRING_BYTES = 24  # TensorFlow's record of a string, besides its text
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class IndexOptions(IndexSettings):
+class IndexOptions(StoreOptions, IndexSettings):
     """What is indexed, by which model, and where to."""
 
     model: str = field(REQUIRED, "a version of the model, such as models/mrnn/1, or their folder")
-    output: str = field(REQUIRED, "folder of the versions, such as models/mrnn_index")
+    output: str | None = field(None, "folder of the versions, such as models/mrnn_index")
     data: str | None = field(None, "folder of the records")
     splits: tuple[str, ...] | None = field(None, "splits of the records to index; default all")
     reference_data: str | None = field(None, "records of training images for P(s); default `data`")
     version: int | None = field(None, "default one more than the newest there", at_least=1)
     append_to: str | None = field(None, "a version of the index to begin with")
     sentences: str | None = field(None, "file of sentences to index, one a line")
-    delete: str | None = field(None, "file of ids of the index to begin with, to leave out")
+    delete: str | None = field(
+        None, "file of ids to leave out of the index to begin with, or of `store`"
+    )
     sample: int | None = field(None, f"training images for P(s); default {SAMPLE_SIZE}", at_least=1)
     seed: int | None = field(None, "seed of their choice; default 0", at_least=0)
     show: str | None = field(
@@ -67,6 +75,10 @@ class IndexOptions(IndexSettings):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.store:
+            return
+        if not self.output:
+            raise UserError("`output` is required (--help shows an example).")
         for name in ("reference_data", "sample", "seed"):
             if getattr(self, name) is not None and self.append_to:
                 raise UserError(
@@ -82,7 +94,9 @@ class IndexOptions(IndexSettings):
 
 
 def build_index(options: IndexOptions) -> str:
-    """Writes a version of an index, and returns its directory."""
+    """Writes a version of an index and returns its directory, or fills a vector database."""
+    if options.store:
+        return store.fill(options)
     beam_options = batch.parse_options(options.beam_flags)
     newest = versions.newest(options.model) or options.model
     options = dataclasses.replace(options, model=newest)
