@@ -21,6 +21,12 @@ Any Apache Beam flag passes through, e.g. --direct_running_mode=multi_processing
 --direct_num_workers=2. A stopped job is finished by the same command.
 """
 
+from export.options import IndexOptions, IndexSettings
+from mrnn_tf import program
+
+if __name__ == "__main__":  # before all other imports: --help needs no TensorFlow
+    program.main("export.index:build_index", IndexOptions)
+
 import collections
 import dataclasses
 import hashlib
@@ -34,13 +40,12 @@ from absl import logging
 import mrnn_tf
 from export import index_check, index_parts, saved_model, store
 from export.index_parts import PART_ENDING, MakePart
-from export.index_signatures import IndexServable, IndexSettings
-from export.store_options import StoreOptions
-from mrnn_tf import batch, program, schema, versions
-from mrnn_tf.config import REQUIRED, field
+from export.index_signatures import IndexServable
+from mrnn_tf import batch, schema, versions
+from mrnn_tf.config import SAMPLE_SIZE
 from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.index import Entries, Header, Index
-from mrnn_tf.retrieval.marginal import LIKELIEST, SAMPLE_SIZE
+from mrnn_tf.retrieval.marginal import LIKELIEST
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.sentences import check_searchable, pad
 from mrnn_tf.run import Run
@@ -49,48 +54,6 @@ from mrnn_tf.split import FeatureReader
 INDEX_FOLDER = "index"  # in assets.extra
 _SHOWN = 3  # results of a search for people
 _STRING_BYTES = 24  # TensorFlow's record of a string, besides its text
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class IndexOptions(StoreOptions, IndexSettings):
-    """What is indexed, by which model, and where to."""
-
-    model: str = field(REQUIRED, "a version of the model, such as models/mrnn/1, or their folder")
-    output: str | None = field(None, "folder of the versions, such as models/mrnn_index")
-    data: str | None = field(None, "folder of the records")
-    splits: tuple[str, ...] | None = field(None, "splits of the records to index; default all")
-    reference_data: str | None = field(None, "records of training images for P(s); default `data`")
-    version: int | None = field(None, "default one more than the newest there", at_least=1)
-    append_to: str | None = field(None, "a version of the index to begin with")
-    sentences: str | None = field(None, "file of sentences to index, one a line")
-    delete: str | None = field(
-        None, "file of ids to leave out of the index to begin with, or of `store`"
-    )
-    sample: int | None = field(None, f"training images for P(s); default {SAMPLE_SIZE}", at_least=1)
-    seed: int | None = field(None, "seed of their choice; default 0", at_least=0)
-    show: str | None = field(
-        None, "a sentence: print what it finds, and what the first image finds"
-    )
-    beam_flags: tuple[str, ...] = ()
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.store:
-            return
-        if not self.output:
-            raise UserError("`output` is required (--help shows an example).")
-        for name in ("reference_data", "sample", "seed"):
-            if getattr(self, name) is not None and self.append_to:
-                raise UserError(
-                    f"`{name}` was fixed when `append_to` {self.append_to} was made: leave it out."
-                )
-        for name, needed in (("delete", "append_to"), ("splits", "data")):
-            if getattr(self, name) is not None and not getattr(self, needed):
-                raise UserError(f"`{name}` goes with `{needed}`, which was not given.")
-        if not (self.data or self.sentences or self.delete):
-            raise UserError("`data` is required (--help shows an example).")
-        if not (self.data or self.reference_data or self.append_to):
-            raise UserError("`sentences` alone needs `reference_data`, for P(s).")
 
 
 def build_index(options: IndexOptions) -> str:
@@ -267,7 +230,3 @@ def _show(servable: IndexServable, sentence: str) -> None:
 
 def _text(image_id: bytes) -> str:
     return image_id.decode(errors="replace")
-
-
-if __name__ == "__main__":
-    program.main(build_index, IndexOptions)

@@ -10,10 +10,10 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401  Its ops are in every export.
 
 from mrnn_tf import photos, schema, text, versions
-from mrnn_tf.config import BeamSearch
+from mrnn_tf.config import MAX_TEXT_WORDS, TOP_K, BeamSearch
 from mrnn_tf.errors import UserError
 from mrnn_tf.fingerprints import COMPARED
-from mrnn_tf.inference import TOP_K, Inference, attached_encoder
+from mrnn_tf.inference import Inference, attached_encoder
 from mrnn_tf.photos import Photo
 from mrnn_tf.run import Run
 
@@ -143,7 +143,7 @@ class Captioner:
         self.fingerprints = fingerprints(signatures)
         scores = signatures[schema.SENTENCE_LOG_PROB].structured_outputs
         width = scores[schema.WORD_LOG_PROBS].shape[1]  # `None` in exports of earlier releases
-        self.max_text_words = width - 1 if width else text.MAX_WORDS
+        self.max_text_words = width - 1 if width else MAX_TEXT_WORDS
 
     @classmethod
     def load(cls, path: str | os.PathLike, *, top_k: int = TOP_K, **search) -> "Captioner":

@@ -14,8 +14,8 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from mrnn_tf import decode, schema, text
-from mrnn_tf.config import BeamSearch
+from mrnn_tf import decode, schema
+from mrnn_tf.config import MAX_PIXELS, MAX_TEXT_WORDS, TOP_K, BeamSearch
 from mrnn_tf.data import records
 from mrnn_tf.errors import UserError
 from mrnn_tf.model.mrnn import Image
@@ -25,7 +25,6 @@ from mrnn_tf.run import Run
 from mrnn_tf.vision import encoders, images
 from mrnn_tf.vision.encoders import Encoder
 
-TOP_K = 10
 _THREADS = 2  # that decode images; more would hold more of them in memory
 _MISSING = schema.MISSING_LOG_PROB
 _DEFAULT_SEARCH = BeamSearch()
@@ -53,8 +52,8 @@ class Inference:
         encoder: Encoder | None = None,
         search: BeamSearch = _DEFAULT_SEARCH,
         top_k: int = TOP_K,
-        max_pixels: int = images.MAX_PIXELS,
-        max_text_words: int = text.MAX_WORDS,
+        max_pixels: int = MAX_PIXELS,
+        max_text_words: int = MAX_TEXT_WORDS,
     ):
         self.network, self.vocabulary, self.encoder = run.network, run.vocabulary, encoder
         self.search, self.top_k, self.max_pixels = search, top_k, max_pixels

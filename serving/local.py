@@ -12,9 +12,14 @@ at `/monitoring/prometheus/metrics` on the port for REST. SIGTERM or Ctrl-C ends
 running requests. In production use TF Serving.
 """
 
+from mrnn_tf import program
+from serving.options import LocalOptions
+
+if __name__ == "__main__":  # before all other imports: --help needs no TensorFlow
+    program.main("serving.local:serve", LocalOptions)
+
 import asyncio
 import contextlib
-import dataclasses
 import gc
 import os
 import signal
@@ -25,8 +30,6 @@ import uvicorn
 from absl import logging
 from grpc_health.v1 import health, health_pb2
 
-from mrnn_tf import program
-from mrnn_tf.config import Config, field
 from mrnn_tf.errors import UserError
 from serving import rest_api
 from serving.batching import Batcher
@@ -34,27 +37,6 @@ from serving.grpc_api import Services
 from serving.model_directory import ModelDirectory
 from serving.monitoring import Calls
 from serving.served_version import ServedVersion
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class LocalOptions(Config):
-    """What is served, where, and within which limits."""
-
-    model_base_path: str = field("", "directory of the models, to serve the newest of each")
-    model_config_file: str = field("", "or a file in TF Serving's format: models, versions, labels")
-    host: str = field("127.0.0.1", "address to listen on; 0.0.0.0 admits other machines")
-    port: int = field(8500, "port for gRPC; 0 takes a free one", at_least=0, below=65536)
-    rest_api_port: int = field(8501, "port for REST; 0 takes a free one", at_least=0, below=65536)
-    poll_seconds: float = field(1.0, "seconds between looks for changes", at_least=0.01)
-    batching: bool = field(True, "run concurrent requests as one batch")
-    max_batch_size: int = field(64, "rows of the largest merged batch", at_least=1)
-    batch_timeout_ms: float = field(2.0, "how long a request may wait for others", at_least=0)
-    max_queued: int = field(256, "waiting requests; more are refused as UNAVAILABLE", at_least=1)
-    request_timeout_seconds: float = field(60.0, "seconds for one request", at_least=0.001)
-    max_message_bytes: int = field(64 << 20, "bytes of the largest request", at_least=1)
-    intra_op_threads: int | None = field(None, "threads of an op; default: all cores", at_least=1)
-    log_requests: bool = field(False, "log a line for each request to predict")
-    grace_seconds: float = field(10.0, "seconds for running requests after a stop", at_least=0)
 
 
 def serve(options: LocalOptions) -> None:
@@ -143,7 +125,3 @@ def _listen(name: str, options: LocalOptions) -> socket.socket:
     except OSError as error:
         sentence = f"cannot listen on {host}:{port} ({error.strerror}); 0 takes a free port."
         raise UserError(f"`{name}`: {sentence}") from None
-
-
-if __name__ == "__main__":
-    program.main(serve, LocalOptions)

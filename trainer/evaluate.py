@@ -13,6 +13,12 @@ the run was trained on, with features of the same encoder; --reference_data then
 the training images and captions.
 """
 
+from mrnn_tf import program
+from trainer.options import CAPTIONS, RERANK, RETRIEVAL, TASKS, EvaluateOptions
+
+if __name__ == "__main__":  # before all other imports: --help needs no TensorFlow
+    program.main("trainer.evaluate:main", EvaluateOptions)
+
 import dataclasses
 import functools
 import itertools
@@ -22,8 +28,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from mrnn_tf import files, program, schema
-from mrnn_tf.config import REQUIRED, field
+from mrnn_tf import files, schema
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import captions as metrics
@@ -35,32 +40,9 @@ from trainer.evaluation import captions, rerank, retrieval
 from trainer.report import curves, page
 
 SOFTMAX_SHARE = "softmax rows"  # beside the rows of retrieval in scores.json
-CAPTIONS, RERANK, RETRIEVAL = TASKS = ("captions", "rerank", "retrieval")
 
 # Words to show the neighbours of; where a vocabulary has few of them, its longer frequent ones.
 _SHOWN_WORDS = ("dog", "man", "women", "red", "two", "running", "jumps", "water", "ball", "street")
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(captions.Decoding, retrieval.RetrievalSettings):
-    """What is evaluated on which images, how captions are decoded, how sentences are ranked."""
-
-    job_dir: str = field(REQUIRED, "the run directory")
-    data: str = field(REQUIRED, "records made by trainer.prepare")
-    split: str = field(schema.VAL, "which of its splits", choices=schema.SPLITS)
-    reference_data: str | None = field(None, "records with the training split; default: --data")
-    # By default captions, and rerank where there are training captions.
-    tasks: tuple[str, ...] | None = field(
-        None, f"of {', '.join(TASKS)}; default captions,rerank", choices=TASKS
-    )
-    output: str | None = field(None, "folder; default: report/ in the run directory")
-    checkpoint_dir: str | None = field(None, "as given to trainer.task")
-    checkpoint: str = field("best", "which weights", choices=("best", "latest"))
-    tensorboard_dir: str | None = field(
-        None, "logs of the run; default: $AIP_TENSORBOARD_LOG_DIR, or logs/ in the run directory"
-    )
-    batch_size: int = field(64, "images at a time", at_least=1)
-    meteor: bool = field(True, "run METEOR where there is Java: half a minute more")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -253,10 +235,6 @@ def _print_table(rows: dict[str, dict[str, float]], metrics: dict[str, str]) -> 
         print(f"{row:{max(map(len, rows))}}", *map(str.rjust, cells, widths))
 
 
-def _main(options: EvaluateOptions) -> None:
+def main(options: EvaluateOptions) -> None:
     logs = options.tensorboard_dir or os.environ.get("AIP_TENSORBOARD_LOG_DIR")
     evaluate(dataclasses.replace(options, tensorboard_dir=logs))
-
-
-if __name__ == "__main__":
-    program.main(_main, EvaluateOptions)

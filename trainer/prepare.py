@@ -13,7 +13,12 @@ Any Apache Beam flag passes through, e.g. --direct_running_mode=multi_processing
 --direct_num_workers=2. A stopped run is finished by the same command.
 """
 
-import dataclasses
+from mrnn_tf import program
+from trainer.options import WORK, PrepareOptions
+
+if __name__ == "__main__":  # before all other imports: --help needs no TensorFlow
+    program.main("trainer.prepare:main", PrepareOptions)
+
 import functools
 import hashlib
 import json
@@ -23,57 +28,16 @@ import tensorflow as tf
 from absl import logging
 
 import mrnn_tf
-from mrnn_tf import batch, files, program, schema, text
+from mrnn_tf import batch, files, schema, text
 from mrnn_tf.batch import beam
-from mrnn_tf.config import REQUIRED, Config, field
 from mrnn_tf.data import demo, readers, records, shards
 from mrnn_tf.data.features import FeatureTable
 from mrnn_tf.data.listing import CaptionedImage, Problems
 from mrnn_tf.errors import UserError
 from mrnn_tf.vision import crops, encoders
 
-_WORK = ".work"
 _OTHER_DATASET = "`output` {} holds another dataset: choose another folder."
 _PART_OF_OTHER = "`output` {} holds a part of another dataset: delete it or choose another."
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class PrepareOptions(Config):
-    """Which dataset is read, what makes its features, and where the records go."""
-
-    dataset: str = field(REQUIRED, "format of the source", choices=tuple(sorted(readers.READERS)))
-    source: str | None = field(None, "folder with the dataset's files, or where to draw the demo")
-    output: str = field(REQUIRED, "folder for the records")
-    encoder: str | None = field(
-        None, f"image encoder: {', '.join(encoders.NAMES)}; default {encoders.NAMES[0]!r}"
-    )
-    encoder_weights: str | None = field(None, "file with the encoder's weights")
-    crops: int | None = field(None, "views of an image that are averaged: 1 or 10; default 1")
-    features: str | None = field(None, "precomputed features, .npy or .npz")
-    names: str | None = field(None, "text file with the image of each row of `features`")
-    encoder_name: str | None = field(None, "what made `features`; by default the file's name")
-    store: str = field("features", "what to store", choices=("features", "images", "both"))
-    min_count: int = field(5, "rarer training words become <unk>", at_least=1)
-    images_per_shard: int = field(250, "images in a shard", at_least=1)
-    seed: int = field(0, "seed of the training images' order and of random splits")
-    strict: bool = field(False, "fail where the dataset has any problem")
-    require_gpu: bool = field(False, "fail where there is no GPU")
-    beam_flags: tuple[str, ...] = ()
-
-    @property
-    def stores(self) -> tuple[str, ...]:
-        both = (schema.FEATURES, schema.IMAGES)
-        return both if self.store == "both" else (self.store,)
-
-    @property
-    def work(self) -> str:
-        """The folder of what is needed until the dataset is whole."""
-        return tf.io.gfile.join(self.output, _WORK)
-
-    @property
-    def request(self) -> str:
-        """The file with the fingerprint of the dataset that is being made."""
-        return tf.io.gfile.join(self.work, "request")
 
 
 class WriteShard(beam.DoFn):
@@ -214,7 +178,7 @@ def _refuse_other(options: PrepareOptions, source: str) -> None:
     output, is_drawn = options.output, options.dataset == "demo" and not options.source
     names = tf.io.gfile.listdir(output) if tf.io.gfile.isdir(output) else []
     names = {name.rstrip("/") for name in names}
-    if names - {_WORK} and not names & {_WORK, schema.DATASET_FILE}:
+    if names - {WORK} and not names & {WORK, schema.DATASET_FILE}:
         raise UserError(f"`output` {output} holds other files: choose a new or empty folder.")
     if schema.DATASET_FILE in names:
         if records.DatasetInfo.load(output).dataset != options.dataset:
@@ -257,7 +221,3 @@ def main(options: PrepareOptions) -> None:
         print(f"next: python -m {task}")
     else:
         print("there are no training captions: these records are for a run that is trained already")
-
-
-if __name__ == "__main__":
-    program.main(main, PrepareOptions)

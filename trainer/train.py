@@ -24,7 +24,7 @@ import tensorflow as tf
 from absl import logging
 
 from mrnn_tf import files, run, schema
-from mrnn_tf.config import REQUIRED, Config, ModelConfig, RunConfig, TrainConfig, field
+from mrnn_tf.config import RunConfig, TrainConfig
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
 from mrnn_tf.text import Vocabulary
@@ -34,44 +34,9 @@ from trainer.checkpoints import Checkpoints
 from trainer.evaluation.captions import beam_scores
 from trainer.loops import Evaluator, Trainer
 from trainer.objectives import ExpectedCider, Likelihood
+from trainer.options import TrainOptions
 
 _CHECKPOINT_SECONDS = 180.0  # the most time between two checkpoints
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainOptions(Config):
-    """What a run is, where it reads and writes, and which of the workers this is.
-
-    `TrainConfig.deterministic` and `TrainConfig.mixed_precision` are settings of the whole process:
-    a caller other than `trainer.task` makes them before, as `trainer.task.set_up_process` does.
-
-    Example:
-
-        train(TrainOptions(data="data/photos", job_dir="runs/first"))
-    """
-
-    data: str = field(REQUIRED, "records made by trainer.prepare")
-    job_dir: str = field(REQUIRED, "the run directory")
-    checkpoint_dir: str | None = field(None, "default: $AIP_CHECKPOINT_DIR, or JOB_DIR/checkpoints")
-    tensorboard_dir: str | None = field(None, "default: $AIP_TENSORBOARD_LOG_DIR, or JOB_DIR/logs")
-    encoder_weights: str | None = field(None, "weights file, for --finetune_encoder or --export")
-    profile_step: int | None = field(None, "profile the loop with this step")
-    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
-    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
-    workers: int = 1
-    worker: int = 0  # the chief is 0
-
-    def __post_init__(self):
-        super().__post_init__()
-        folders = {"checkpoint_dir": schema.CHECKPOINT_DIR, "tensorboard_dir": schema.LOG_DIR}
-        for name, folder in folders.items():
-            if not getattr(self, name):
-                object.__setattr__(self, name, tf.io.gfile.join(self.job_dir, folder))
-
-    @property
-    def claimed(self) -> dict[str, str]:
-        """The directories that are one run's alone; checkpoints may lie elsewhere."""
-        return {"job_dir": self.job_dir, "checkpoint_dir": self.checkpoint_dir}
 
 
 class Progress(tf.Module):

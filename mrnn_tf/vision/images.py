@@ -2,9 +2,9 @@
 
 import tensorflow as tf
 
+from mrnn_tf.config import MAX_PIXELS
 from mrnn_tf.vision import headers
 
-MAX_PIXELS = 50 << 20  # a phone's 50 megapixels are a little more than 50 million
 STRIP = 16  # an image longer than this many short sides is a strip
 
 

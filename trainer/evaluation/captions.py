@@ -9,7 +9,6 @@ from tqdm import tqdm
 
 from mrnn_tf import decode, schema
 from mrnn_tf.captioner import Caption, Captioner
-from mrnn_tf.config import BeamSearch, field
 from mrnn_tf.data import pipeline
 from mrnn_tf.inference import Inference
 from mrnn_tf.metrics import captions as metrics
@@ -17,26 +16,9 @@ from mrnn_tf.metrics.nbest import NBest
 from mrnn_tf.run import Network, Run
 from mrnn_tf.split import Split
 from trainer.loops import Evaluator
+from trainer.options import Decoding
 
 GREEDY = "greedy"
-
-
-@dataclasses.dataclass(frozen=True)
-class Decoding(BeamSearch):
-    """The chosen beam search, the n-best list, and further widths to compare."""
-
-    n_best: int = field(10, "width of the search for nbest.json, and its sentences", at_least=1)
-    widths: tuple[int, ...] = field((1, 3, 5, 10), "further widths to compare", at_least=1)
-
-    @property
-    def rows(self) -> dict[str, int]:
-        """The rows of the beam searches that are compared, with their widths."""
-        return {f"beam {width}": width for width in sorted({*self.widths, self.beam})}
-
-    @property
-    def headline(self) -> str:
-        """The row of the chosen beam."""
-        return f"beam {self.beam}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from mrnn_tf import files
-from mrnn_tf.config import Config, field
+from mrnn_tf.config import MEAN, NONE, SAMPLE
 from mrnn_tf.consensus import neighbours
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import ranking
@@ -26,6 +26,7 @@ from mrnn_tf.retrieval import marginal, search, sentences
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.run import Run
 from mrnn_tf.split import Split
+from trainer.options import RetrievalSettings
 
 TEXT_TO_IMAGE, IMAGE_TO_TEXT = "text to image", "image to text"
 _BLOCK = 128  # sentences
@@ -39,18 +40,6 @@ Normalisers = dict[str, np.ndarray]  # what may stand for log P(s) [S]; the chos
 SearchExample = tuple[str, list[tuple[str, float, bool]]]  # a query; results, scores, right?
 # Name -> arrays [S, ...] of what a function makes of every block of sentences.
 InBlocks = Callable[[str, Callable[[np.ndarray], dict]], dict[str, np.ndarray]]
-
-
-@dataclasses.dataclass(frozen=True)
-class RetrievalSettings(Config):
-    """How sentences are normalised, and how many images take part."""
-
-    normaliser: str = field(
-        marginal.SAMPLE, "log P(s) of the search for sentences", choices=marginal.NORMALISERS
-    )
-    sample: int = field(marginal.SAMPLE_SIZE, "training images that it is taken of", at_least=1)
-    sample_seed: int = field(0, "which ones", at_least=0)
-    images: int = field(0, "number of images to search; 0 searches all", at_least=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,8 +154,8 @@ def _first_pass(
         words, owner = pool.words[rows], pool.owner[rows]
         _, _, at_mean, marginals = search.SentenceTable.of(scorer, words, sample)
         own = scorer.pairs(scorer.read(words), np.arange(len(rows)), pool.images, owner).numpy()
-        normalisers = {marginal.SAMPLE: marginals, marginal.MEAN: at_mean}
-        return {"own": own, **normalisers, marginal.NONE: np.zeros(len(rows))}
+        normalisers = {SAMPLE: marginals, MEAN: at_mean}
+        return {"own": own, **normalisers, NONE: np.zeros(len(rows))}
 
     arrays = in_blocks("own and sampled images", compute)
     for name, values in arrays.items():
