@@ -130,7 +130,7 @@ class MilvusStore:
                     f"{store._place} holds no collection {store._name} that `python -m "
                     "export.index` made."
                 )
-            store._load()
+            store._load_both()
         return store
 
     @classmethod
@@ -147,11 +147,12 @@ class MilvusStore:
                         "export.index` did not make: name another one after `#`."
                     )
                 store._create_facts()
+            store._load(store._facts_name, "vector")
             if not store._read_facts([*facts]):
                 store._write_facts(facts)
             if not store._client.has_collection(store._name):
-                store._create_images(int(facts[SIZE]), index_type)
-            store._load()
+                store._create_images(int(facts[SIZE]))
+            store._load_both(index_type)
             store.check(facts)
         return store
 
@@ -266,32 +267,29 @@ class MilvusStore:
         schema.add_field("key", kind.VARCHAR, is_primary=True, max_length=_LONGEST_ID)
         schema.add_field("value", kind.VARCHAR, max_length=_LONGEST_VALUE)
         schema.add_field("vector", kind.FLOAT_VECTOR, dim=2)  # Milvus wants one
-        self._create(self._facts_name, schema, "vector", EXACT)
+        self._client.create_collection(self._facts_name, schema=schema, timeout=self._timeout)
 
-    def _create_images(self, size: int, index_type: str) -> None:
+    def _create_images(self, size: int) -> None:
         kind = self._pymilvus.DataType
         schema = self._client.create_schema(auto_id=False, enable_dynamic_field=True)
         schema.add_field(ID, kind.VARCHAR, is_primary=True, max_length=_LONGEST_ID)
         schema.add_field(PROJECTION, kind.FLOAT_VECTOR, dim=size)
         schema.add_field(CAPTIONS, kind.JSON)
-        self._create(self._name, schema, PROJECTION, index_type)
+        self._client.create_collection(self._name, schema=schema, timeout=self._timeout)
 
-    def _create(self, name: str, schema: Any, field: str, index_type: str) -> None:
-        params = self._client.prepare_index_params()
-        params.add_index(field, index_type=index_type, metric_type="IP")
-        self._client.create_collection(
-            name, schema=schema, index_params=params, timeout=self._timeout
-        )
+    def _load(self, name: str, field: str, index_type: str = EXACT) -> None:
+        """Makes a collection ready for searches; a new one gets its index."""
+        if not self._client.list_indexes(name):
+            params = self._client.prepare_index_params()
+            params.add_index(field, index_type=index_type, metric_type="IP")
+            # What it would wait for with `sync` is an index of nothing.
+            self._client.create_index(name, params, timeout=self._timeout, sync=False)
+        self._client.load_collection(name, timeout=self._timeout)
 
-    def _load(self) -> None:
+    def _load_both(self, index_type: str = EXACT) -> None:
         """Makes both collections ready, and reads the facts."""
-        fields = ((self._facts_name, "vector"), (self._name, PROJECTION))
-        for name, field in fields:
-            if not self._client.list_indexes(name):  # whoever made it was killed
-                params = self._client.prepare_index_params()
-                params.add_index(field, index_type=EXACT, metric_type="IP")
-                self._client.create_index(name, params, timeout=self._timeout)
-            self._client.load_collection(name, timeout=self._timeout)
+        self._load(self._facts_name, "vector")
+        self._load(self._name, PROJECTION, index_type)
         self.facts = self._read_facts([*COMPARED, SIZE])
         if missing := {*COMPARED, SIZE} - self.facts.keys():
             raise UserError(
