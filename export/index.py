@@ -12,6 +12,11 @@ and images to be left out make a new version of an index without computing the r
     python -m export.index --model models/mrnn/1 --append_to models/mrnn_index/1 \\
         --data data/new --sentences more.txt --delete ids.txt --output models/mrnn_index
 
+Past one machine, images go into a vector database, by their ids, and no version is needed:
+
+    python -m export.index --model models/mrnn/1 --data data/flickr8k --store milvus \\
+        --uri photos.db --metadata albums.jsonl
+
 Any Apache Beam flag passes through, e.g. --direct_running_mode=multi_processing
 --direct_num_workers=2. A stopped job is finished by the same command.
 """
@@ -34,7 +39,7 @@ import tensorflow as tf
 from absl import logging
 
 import mrnn_tf
-from export import index_check, index_parts, saved_model
+from export import index_check, index_parts, saved_model, store
 from export.index_parts import MakePart
 from export.index_signatures import IndexServable
 from mrnn_tf import batch, files, schema, versions
@@ -54,7 +59,9 @@ _STRING_BYTES = 24  # TensorFlow's record of a string, besides its text
 
 
 def build_index(options: IndexOptions) -> str:
-    """Writes a version of an index, and returns its directory."""
+    """Writes a version of an index and returns its directory, or fills a vector database."""
+    if options.store:
+        return store.fill(options)
     with contextlib.ExitStack() as claimed:
         return _build_index(options, claimed)
 

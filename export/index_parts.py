@@ -171,13 +171,7 @@ def collect(parts: list[Part], reader: FeatureReader | None) -> tuple[list[Entri
         entries.append(Entries.from_arrays(arrays))
     counts.pop(None, None)  # that of sentences
     for split, (images, captions) in counts.items():
-        wanted = reader.info.splits[split]
-        if (images, captions) != (wanted.images, wanted.captions):
-            raise UserError(
-                f"The parts of the split {split!r} hold {images} images and {captions} captions, "
-                f"but {schema.DATASET_FILE} says {wanted.images} and {wanted.captions}: prepare "
-                "the data again."
-            )
+        reader.info.check_counts(split, images, captions)
     return entries, skipped
 
 

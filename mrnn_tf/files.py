@@ -83,7 +83,7 @@ def publish(source: str, target: str, last: str) -> None:
     _remove_abandoned(f"{glob.escape(target)}.*partial")
     partial = f"{target}.{uuid.uuid4().hex}.partial"
     os.makedirs(partial)
-    with _locked(partial):
+    with locked(partial):
         try:
             copy(source, partial, last)
             os.rename(partial, target)  # an empty directory there gives way, a full one does not
@@ -124,7 +124,7 @@ def alone_in(directory: str) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if "://" not in directory:
             try:
-                stack.enter_context(_locked(directory))
+                stack.enter_context(locked(directory))
             except BlockingIOError:
                 raise UserError(
                     f"Another process is writing to {directory}: wait for its end, or name "
@@ -134,11 +134,14 @@ def alone_in(directory: str) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _locked(directory: str) -> Iterator[None]:
-    """Holds a lock that the system releases when the process ends, however it ends."""
+def locked(directory: str, wait: bool = False) -> Iterator[None]:
+    """Holds a lock that the system releases when the process ends, however it ends.
+
+    Where another process holds it, this raises `OSError`, or waits.
+    """
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         os.close(descriptor)
@@ -149,5 +152,5 @@ def _remove_abandoned(pattern: str) -> None:
     for directory in glob.glob(pattern):
         with contextlib.suppress(OSError):  # it is locked, or gone
             if time.time() - os.stat(directory).st_mtime > _LOCKED_BY_THEN:
-                with _locked(directory):
+                with locked(directory):
                     shutil.rmtree(directory)

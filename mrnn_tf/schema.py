@@ -54,6 +54,9 @@ PIXELS = "pixels"  # float [B, crops, H, W, 3], as the encoder takes them
 MODEL, INDEX = "mrnn", "mrnn_index"
 CAPTION, BEAM_DECODE, NEXT_WORD = "caption", "beam_decode", "next_word"
 SENTENCE_LOG_PROB, ENCODE_IMAGE = "sentence_log_prob", "encode_image"
+SENTENCE_VECTOR, VECTORS = "sentence_vector", "vectors"
+SCORE_IMAGES, SCORE_PROJECTIONS = "score_images", "score_projections"
+UNBATCHED = (SCORE_IMAGES,)  # every row by every sentence: requests must not be joined
 SEARCH_IMAGES, SEARCH_SENTENCES = "search_images", "search_sentences"
 SIMILAR_IMAGES, CAPTION_RERANKED = "similar_images", "caption_reranked"
 SERVING_DEFAULT = "serving_default"
@@ -64,6 +67,7 @@ WORD_LOG_PROBS, WORD_EVIDENCE = "word_log_probs", "word_evidence"
 LOG_PROB, PERPLEXITY = "log_prob", "perplexity"
 NUM_WORDS, NUM_UNKNOWN = "num_words", "num_unknown"
 REFINED, IDS, SCORES, CONSENSUS = "refined", "ids", "scores", "consensus"
+PROJECTIONS = "projections"  # float [B, M], V_I I
 MODEL_INFO, KEYS, VALUES = "model_info", "keys", "values"
 
 # Keys of `model_info`.

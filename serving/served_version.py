@@ -79,6 +79,7 @@ class ServedSignature:
         inputs, outputs = function.structured_input_signature[1], function.structured_outputs
         specs = [*inputs.values(), *outputs.values()]
         batched = bool(inputs) and all(s.shape.rank and s.shape[0] is None for s in specs)
+        batched &= name not in schema.UNBATCHED
         names = model, name
         return cls(*names, dict(sorted(inputs.items())), tuple(sorted(outputs)), batched, function)
 

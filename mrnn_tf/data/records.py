@@ -83,6 +83,16 @@ class DatasetInfo:
         self.checksums.check_sizes(*map(os.path.basename, paths))
         return paths
 
+    def check_counts(self, split: str, images: int, captions: int) -> None:
+        """Raises `UserError` where a split was read that is not complete."""
+        wanted = self.splits[split]
+        if (images, captions) != (wanted.images, wanted.captions):
+            raise UserError(
+                f"The parts of the split {split!r} hold {images} images and {captions} captions, "
+                f"but {schema.DATASET_FILE} says {wanted.images} and {wanted.captions}: prepare "
+                "the data again."
+            )
+
 
 def shard_paths(directory: str, split: str, count: int) -> list[str]:
     names = (schema.SHARD_PATTERN.format(split=split, index=i, count=count) for i in range(count))
