@@ -348,22 +348,24 @@ class Client:
         address = self._address(spec.name)
         if self._on_wait and address not in self._reached:
             self._wait_for_server(address)
-        until = time.monotonic() + self.timeout
+        until, is_last = time.monotonic() + self.timeout, False
         while True:
             try:
                 return method(self._channels[address])(request, timeout=self.timeout)
             except grpc.RpcError as error:
                 code = error.code()
                 may_come = code is grpc.StatusCode.NOT_FOUND or spec.version_label
-                is_asked = self._on_wait and spec.signature_name and time.monotonic() < until
-                if not (is_asked and may_come and self.is_loading(spec.name)):
+                may_wait = self._on_wait and spec.signature_name and time.monotonic() < until
+                if is_last or not (may_come and may_wait):
                     details = printable(" ".join((error.details() or "").split()))
                     sentence = self._explain(code, details, spec)
                     is_missing = _MISSING_SIGNATURE.search(details)
                     kind = MissingSignatureError if is_missing else ServingError
                     raise kind(sentence, code) from None
-            self._say(f"waiting until {spec.name} is loaded at {address}")
-            time.sleep(_POLL_SECONDS)
+            is_last = not self.is_loading(spec.name)  # but it may have been loaded since
+            if not is_last:
+                self._say(f"waiting until {spec.name} is loaded at {address}")
+                time.sleep(_POLL_SECONDS)
 
     def _wait_for_server(self, address: str) -> None:
         """Returns when a server can be reached, or after `timeout` seconds."""

@@ -14,7 +14,7 @@ the training images and captions.
 """
 
 from mrnn_tf import program
-from trainer.options import CAPTIONS, RERANK, RETRIEVAL, TASKS, EvaluateOptions
+from trainer.options import CAPTIONS, RERANK, RETRIEVAL, TASKS, Decoding, EvaluateOptions
 
 if __name__ == "__main__":  # before all other imports: --help needs no TensorFlow
     program.main("trainer.evaluate:main", EvaluateOptions)
@@ -30,6 +30,7 @@ import tensorflow as tf
 from absl import logging
 
 from mrnn_tf import checksums, files, schema
+from mrnn_tf.config import NEIGHBOUR_FEATURES
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import captions as metrics
@@ -163,7 +164,7 @@ def evaluate_rerank(context: Context) -> Evaluated:
     reranking = rerank.rerank_split(
         context.run, context.split, training, context.captions.n_best, settings
     )
-    note = f"k {settings.k}, {rerank.FEATURES[0]} features, {len(training):,} training images"
+    note = f"k {settings.k}, {NEIGHBOUR_FEATURES[0]} features, {len(training):,} training images"
     return reranking.figures, {"reranking": reranking, "reranking_note": note}
 
 
@@ -201,7 +202,7 @@ def _tasks(options: EvaluateOptions) -> tuple[str, ...]:
 def _facts(context: Context) -> dict[str, Any]:
     options, run, source = context.options, context.run, context.split.source
     parameters = f"{run.network.model.parameter_count:,} parameters"
-    decoding = (setting.name for setting in dataclasses.fields(captions.Decoding))
+    decoding = (setting.name for setting in dataclasses.fields(Decoding))
     return {
         "run": options.job_dir,
         "step": run.step,

@@ -38,7 +38,7 @@ from collections.abc import Collection, Mapping
 from absl import logging
 
 from mrnn_tf import files, schema
-from mrnn_tf.config import BY_NEIGHBOURS, ORACLES, RerankSettings
+from mrnn_tf.config import BY_NEIGHBOURS, MBR, ORACLES, RerankSettings
 from mrnn_tf.consensus import ngrams, reranking, tuning
 from mrnn_tf.consensus.oracle import Oracle
 from mrnn_tf.consensus.reranking import Compared, Comparison
@@ -82,8 +82,8 @@ def rerank(options: RerankOptions) -> dict[coco.ImageId, str]:
 
 
 def _compare(options: RerankOptions, n_best: NBestLists) -> Compared:
-    if options.method == reranking.MBR:
-        return Comparison(reranking.MBR)(n_best)
+    if options.method == MBR:
+        return Comparison(MBR)(n_best)
     for name in ("data", "job_dir"):
         if getattr(options, name) is None:
             raise UserError(f"`{name}` is required for the method {options.method}.")
