@@ -12,11 +12,23 @@ and images to be left out make a new version of an index without computing the r
     python -m export.index --model models/mrnn/1 --append_to models/mrnn_index/1 \\
         --data data/new --sentences more.txt --delete ids.txt --output models/mrnn_index
 
+Past one machine, images go into a vector database, by their ids, and no version is needed:
+
+    python -m export.index --model models/mrnn/1 --data data/flickr8k --store milvus \\
+        --uri photos.db --metadata albums.jsonl
+
 Any Apache Beam flag passes through, e.g. --direct_running_mode=multi_processing
 --direct_num_workers=2. A stopped job is finished by the same command.
 """
 
+from export.options import IndexOptions, IndexSettings
+from mrnn_tf import program
+
+if __name__ == "__main__":  # before all other imports: --help needs no TensorFlow
+    program.main("export.index:build_index", IndexOptions)
+
 import collections
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -27,62 +39,34 @@ import tensorflow as tf
 from absl import logging
 
 import mrnn_tf
-from export import index_check, index_parts, saved_model
-from export.index_parts import PART_ENDING, MakePart
-from export.index_signatures import IndexServable, IndexSettings
-from mrnn_tf import batch, program, schema, versions
-from mrnn_tf.config import REQUIRED, field
+from export import index_check, index_parts, saved_model, store
+from export.index_parts import MakePart
+from export.index_signatures import IndexServable
+from mrnn_tf import batch, files, schema, versions
+from mrnn_tf.config import SAMPLE_SIZE
 from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.index import Entries, Header, Index
-from mrnn_tf.retrieval.marginal import LIKELIEST, SAMPLE_SIZE
+from mrnn_tf.retrieval.marginal import LIKELIEST
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.sentences import check_searchable, pad
 from mrnn_tf.run import Run
 from mrnn_tf.split import FeatureReader
+from mrnn_tf.verification import verify
 
 INDEX_FOLDER = "index"  # in assets.extra
 _SHOWN = 3  # results of a search for people
 _STRING_BYTES = 24  # TensorFlow's record of a string, besides its text
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class IndexOptions(IndexSettings):
-    """What is indexed, by which model, and where to."""
-
-    model: str = field(REQUIRED, "a version of the model, such as models/mrnn/1, or their folder")
-    output: str = field(REQUIRED, "folder of the versions, such as models/mrnn_index")
-    data: str | None = field(None, "folder of the records")
-    splits: tuple[str, ...] | None = field(None, "splits of the records to index; default all")
-    reference_data: str | None = field(None, "records of training images for P(s); default `data`")
-    version: int | None = field(None, "default one more than the newest there", at_least=1)
-    append_to: str | None = field(None, "a version of the index to begin with")
-    sentences: str | None = field(None, "file of sentences to index, one a line")
-    delete: str | None = field(None, "file of ids of the index to begin with, to leave out")
-    sample: int | None = field(None, f"training images for P(s); default {SAMPLE_SIZE}", at_least=1)
-    seed: int | None = field(None, "seed of their choice; default 0", at_least=0)
-    show: str | None = field(
-        None, "a sentence: print what it finds, and what the first image finds"
-    )
-    beam_flags: tuple[str, ...] = ()
-
-    def __post_init__(self):
-        super().__post_init__()
-        for name in ("reference_data", "sample", "seed"):
-            if getattr(self, name) is not None and self.append_to:
-                raise UserError(
-                    f"`{name}` was fixed when `append_to` {self.append_to} was made: leave it out."
-                )
-        for name, needed in (("delete", "append_to"), ("splits", "data")):
-            if getattr(self, name) is not None and not getattr(self, needed):
-                raise UserError(f"`{name}` goes with `{needed}`, which was not given.")
-        if not (self.data or self.sentences or self.delete):
-            raise UserError("`data` is required (--help shows an example).")
-        if not (self.data or self.reference_data or self.append_to):
-            raise UserError("`sentences` alone needs `reference_data`, for P(s).")
-
-
 def build_index(options: IndexOptions) -> str:
-    """Writes a version of an index, and returns its directory."""
+    """Writes a version of an index and returns its directory, or fills a vector database."""
+    if options.store:
+        return store.fill(options)
+    with contextlib.ExitStack() as claimed:
+        return _build_index(options, claimed)
+
+
+def _build_index(options: IndexOptions, claimed: contextlib.ExitStack) -> str:
     beam_options = batch.parse_options(options.beam_flags)
     newest = versions.newest(options.model) or options.model
     options = dataclasses.replace(options, model=newest)
@@ -90,6 +74,8 @@ def build_index(options: IndexOptions) -> str:
     saved_model.refuse_overwriting(directory)
 
     # What there is.
+    if options.verify:
+        verify(options.model, options.data, options.reference_data, options.append_to)
     run = Run.from_saved_model(options.model)
     check_searchable(run.network.model)
     old = _load_old(options, run) if options.append_to else None
@@ -102,21 +88,23 @@ def build_index(options: IndexOptions) -> str:
     parts = index_parts.plan(reader, options.splits, options.sentences, work)
     if tf.io.gfile.exists(work):
         logging.info("Finishing what %s holds in part.", work)
-    tf.io.gfile.makedirs(work)
-    if old:
-        seed = old.header.seed
-        path = tf.io.gfile.join(_index_folder(options.append_to), index_parts.SAMPLE_FILE)
-    else:
-        size, seed = options.sample or SAMPLE_SIZE, options.seed or 0
-        path = index_parts.write_sample(Scorer(run.network.model), reference, size, seed, work)
+    claimed.enter_context(files.alone_in(work))
+    size, seed = options.sample or SAMPLE_SIZE, old.header.seed if old else options.seed or 0
+
+    def sample() -> np.ndarray:
+        if old:
+            return np.asarray(old.sample)
+        return index_parts.sample_images(Scorer(run.network.model), reference, size, seed)
+
+    path = index_parts.write_sample(work, sample)
     if parts:
         batch.run(
             parts,
             MakePart(options.model, options.data, path),
             beam_options,
-            done=lambda: sum(name.endswith(PART_ENDING) for name in tf.io.gfile.listdir(work)),
-            total=len(parts),
-            unit="parts",
+            batch.counted(work),
+            index_parts.size(reader, options.splits, options.sentences),
+            "images and sentences",
         )
     entries, skipped = index_parts.collect(parts, reader)
     if skipped:
@@ -124,8 +112,8 @@ def build_index(options: IndexOptions) -> str:
         logging.warning(told, len(skipped), _text(skipped[0]))
 
     # The index, and the servable around it.
-    sample = index_parts.read_arrays(path)
-    index = _assemble(run, [old, *entries] if old else entries, sample, seed)
+    sampled = index_parts.read_sample(path)
+    index = _assemble(run, [old, *entries] if old else entries, sampled, seed)
     names = [field.name for field in dataclasses.fields(IndexSettings)]
     settings = IndexSettings(**{name: getattr(options, name) for name in names})
     servable = IndexServable(run, index, settings)
@@ -253,7 +241,3 @@ def _show(servable: IndexServable, sentence: str) -> None:
 
 def _text(image_id: bytes) -> str:
     return image_id.decode(errors="replace")
-
-
-if __name__ == "__main__":
-    program.main(build_index, IndexOptions)

@@ -5,15 +5,14 @@ or with too many words, or for zero or non-finite features, the rest is "" with
 `schema.MISSING_LOG_PROB`. An index with fewer than two captioned images has no `caption_reranked`.
 """
 
-import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from mrnn_tf import schema, text
-from mrnn_tf.config import BeamSearch, field
-from mrnn_tf.consensus.neighbours import K, Neighbourhood, RefinedSearch
+from export.options import IndexSettings
+from mrnn_tf import schema
+from mrnn_tf.consensus.neighbours import Neighbourhood, RefinedSearch
 from mrnn_tf.consensus.ngrams import Corpus
 from mrnn_tf.consensus.reranking import consensus
 from mrnn_tf.consensus.similarity import CiderD
@@ -22,19 +21,8 @@ from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.model_info import KEYS, ModelInfo
 from mrnn_tf.retrieval.index import Index
 from mrnn_tf.retrieval.scoring import Scorer
-from mrnn_tf.retrieval.search import BY_COUNT, Searcher, listed
+from mrnn_tf.retrieval.search import Searcher, listed
 from mrnn_tf.run import Run
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class IndexSettings(BeamSearch):
-    """What an index fixes: K results of a search, and N captions, reranked by neighbours."""
-
-    k: int = field(10, "results of a search", at_least=1)
-    shortlist: int = field(BY_COUNT, "candidates scored exactly; 0: by their number", at_least=0)
-    beam: int = field(10, "captions of an image that are reranked", at_least=1)
-    neighbours: int = field(K, "near images whose captions they are compared with", at_least=1)
-    max_text_words: int = field(text.MAX_WORDS, "a query of more finds nothing", at_least=1)
 
 
 class IndexServable:

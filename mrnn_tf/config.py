@@ -23,6 +23,26 @@ VARIANTS = (
 )  # fmt: skip
 CELLS = ("mrnn", "elman", "gru", "lstm")
 ACTIVATIONS = ("relu", "sigmoid", "scaled_tanh")
+# What can be chosen in programs by its name. Help lists it before TensorFlow is imported.
+DATASETS = ("coco", "demo", "flickr30k", "flickr8k", "iaprtc12", "jsonl", "karpathy")
+ENCODERS = (
+    "efficientnet_lite0", "alexnet", "vgg16", "vgg19", "resnet50", "inception_v3", "mobilenet_v2",
+    "efficientnet_v2_b0", "efficientnet_v2_s", "convnext_tiny",
+)  # fmt: skip
+TOKENIZERS = ("mrnn", "ptb", "treebank")
+SAMPLE, MEAN, NONE = NORMALISERS = ("sample", "mean", "none")  # how log P(s) is taken
+MBR, COMBINED = "mbr", "combined"
+BY_NEIGHBOURS = ("bleu", "cider", COMBINED)
+ORACLES = ("oracle_cider", "oracle_bleu")
+RERANKING = (MBR, *BY_NEIGHBOURS, *ORACLES)
+# What neighbours are near by; whitened are the refined ones, where the model refines features.
+NEIGHBOUR_FEATURES = ("whitened", "refined", "original")
+# What is fixed where nothing else is said.
+MAX_TEXT_WORDS = 200  # of a text that an exported model reads
+MAX_PIXELS = 50 << 20  # of an image; a phone's 50 megapixels are a little more than 50 million
+TOP_K = 10  # next words
+SAMPLE_SIZE = 5000  # training images that log P(s) is taken of
+NEIGHBOURS = 60  # of an image
 REQUIRED = dataclasses.MISSING
 
 
@@ -124,6 +144,27 @@ class BeamSearch(Config):
     length_power: float = field(
         0.7, "sentences are ranked by log P / words^length_power", at_least=0.0
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class RerankSettings(Config):
+    """How hypotheses are scored by a method.
+
+    The weights of `combined` were tuned on Flickr8k's validation images: of a run that was trained
+    on CIDEr, other hypotheses lower the scores with any weight, and log P raises BLEU-4.
+    """
+
+    k: int = field(NEIGHBOURS, "how many neighbours")
+    m: int | None = field(None, "captions that count: 125 for cider and combined, else 175")
+    weight: float = field(0.0, "what the other hypotheses count in combined, up to 1")
+    log_prob: float = field(0.2, "what log P / words^0.7 counts in combined", at_least=0.0)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.k < 1 or (self.m is not None and self.m < 1):
+            raise UserError(f"`k` and `m` must be 1 at least, not {self.k} and {self.m}.")
+        if not 0 <= self.weight <= 1:
+            raise UserError(f"`weight` must be between 0 and 1, not {self.weight}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -237,3 +278,10 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         inner = isinstance(value, Mapping)
         flat |= _flat(value, f"{prefix}{name}.") if inner else {prefix + name: value}
     return flat
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verification(Config):
+    """The flag of every program that reads datasets, runs or versions."""
+
+    verify: bool = field(False, "check every byte of the inputs first")

@@ -1,22 +1,24 @@
 """How every program begins and ends: flags to options, options to one function, one exit code.
 
-    if __name__ == "__main__":
-        program.main(evaluate, EvaluateOptions)
+    if __name__ == "__main__":  # before all other imports: --help needs no TensorFlow
+        program.main("trainer.evaluate:evaluate", EvaluateOptions)
 
-Every field of the options is a flag. A user's mistake ends in one sentence, in which the argument
-that is at fault is named as the flag that it is; a bug ends in a traceback.
+Every field of the options is a flag. The function is named, and imported when the flags are known
+to be right: importing TensorFlow takes seconds, and options need none of it. A user's mistake ends
+in one sentence, in which the argument that is at fault is named as the flag that it is; a bug ends
+in a traceback.
 """
 
 import dataclasses
 import logging as python_logging
 import os
 import pathlib
+import pkgutil
 import re
 import sys
 from collections.abc import Callable
 from typing import TypeVar
 
-import tensorflow as tf
 from absl import app, flags, logging
 
 from mrnn_tf import config
@@ -24,16 +26,16 @@ from mrnn_tf.errors import UserError
 
 Options = TypeVar("Options", bound=config.Config)
 
-# What is not the program's fault: files, disks, and other machines.
+# TensorFlow's errors that are not the program's fault, but that of files, disks, other machines.
 _ENVIRONMENT = (
-    OSError,
-    tf.errors.NotFoundError,
-    tf.errors.PermissionDeniedError,
-    tf.errors.FailedPreconditionError,
-    tf.errors.ResourceExhaustedError,
-    tf.errors.DataLossError,
-    tf.errors.UnavailableError,
+    "NotFoundError",
+    "PermissionDeniedError",
+    "FailedPreconditionError",
+    "ResourceExhaustedError",
+    "DataLossError",
+    "UnavailableError",
 )
+INTERRUPTED = 130  # the exit code after Ctrl-C
 _OWN = [
     pathlib.Path(__file__).parent.parent / name
     for name in ("mrnn_tf", "trainer", "export", "serving")
@@ -47,8 +49,8 @@ _DEFINE = {
 flags.disclaim_key_flags()  # --help lists the flags below the program that has them
 
 
-def main(function: Callable[[Options], None], options: type[Options]) -> None:
-    """Runs `function` with the options that the flags give.
+def main(function: str, options: type[Options]) -> None:
+    """Runs the function named "module:function" with the options that the flags give.
 
     Options with a field `beam_flags` take the flags that are not their own.
     """
@@ -57,7 +59,8 @@ def main(function: Callable[[Options], None], options: type[Options]) -> None:
 
     def called(arguments: list[str]) -> None:
         more = {"beam_flags": tuple(arguments)} if has_beam else {}
-        function(from_flags(options, **more))
+        given = from_flags(options, **more)
+        pkgutil.resolve_name(function)(given)
 
     run(called, pass_unknown_flags=has_beam)
 
@@ -117,7 +120,7 @@ def run(function: Callable[[list[str]], None], pass_unknown_flags: bool = False)
             raise app.UsageError(f"unexpected argument {argv[1]!r}")
         try:
             function(argv[1:])
-        except (UserError, *_ENVIRONMENT) as error:
+        except (UserError, OSError, *_environment_errors()) as error:
             logging.debug("Where it happened:", exc_info=True)
             sys.exit(f"error: {sentence(error)}")
 
@@ -130,12 +133,18 @@ def run(function: Callable[[list[str]], None], pass_unknown_flags: bool = False)
     try:
         app.run(guarded, flags_parser=parse)
     except KeyboardInterrupt:
-        sys.exit(130)
+        print("stopped by Ctrl-C", file=sys.stderr)
+        sys.exit(INTERRUPTED)
+
+
+def _environment_errors() -> list[type[Exception]]:
+    tensorflow = sys.modules.get("tensorflow")  # where it is not imported, it has raised nothing
+    return [getattr(tensorflow.errors, name) for name in _ENVIRONMENT] if tensorflow else []
 
 
 def sentence(error: Exception) -> str:
     """An error as one sentence that names flags where the library named arguments."""
-    text = error.message if isinstance(error, tf.errors.OpError) else str(error)
+    text = getattr(error, "message", None) or str(error)  # TensorFlow's have a message
     text = " ".join(text.split()) or type(error).__name__
 
     def flag(name: re.Match) -> str:
@@ -146,6 +155,8 @@ def sentence(error: Exception) -> str:
 
 def log_devices(require_gpu: bool) -> None:
     """Says which devices are used; raises where a GPU is required and there is none."""
+    import tensorflow as tf  # not above: --help needs none
+
     gpus = tf.config.list_physical_devices("GPU")
     if require_gpu and not gpus:
         raise UserError(
@@ -158,7 +169,7 @@ def log_devices(require_gpu: bool) -> None:
 
 def _log_plainly() -> None:
     """Date, level and message, and of other packages only what is a warning."""
-    tf.get_logger().setLevel(python_logging.WARNING)
+    python_logging.getLogger("tensorflow").setLevel(python_logging.WARNING)
     handler = logging.get_absl_handler()
     line = "%(asctime)s %(levelname)s %(message)s"
     handler.setFormatter(python_logging.Formatter(line, "%Y-%m-%d %H:%M:%S"))

@@ -28,7 +28,6 @@ import tensorflow_text as tf_text
 from mrnn_tf import files, schema
 from mrnn_tf.errors import UserError
 
-MAX_WORDS = 200  # of a text that an exported model reads, unless it is said at export
 _WORD_BYTES = 64  # that a text may have for each of its words
 
 _FORMS = {  # patterns in lower case, and what they become

@@ -72,8 +72,8 @@ COUNTS = {"images": 24, "captions": 72, "shards": 2}
     ],
 )
 def test_a_damaged_description_is_refused(tiny_data, tmp_path, damage):
-    content = json.loads((Path(tiny_data) / schema.DATASET_FILE).read_text())
-    (tmp_path / schema.DATASET_FILE).write_text(json.dumps(content | damage))
+    marker = shutil.copy(Path(tiny_data) / schema.DATASET_FILE, tmp_path)
+    tiny.edit(marker, lambda content: content.update(damage))
     with pytest.raises(UserError, match=r"dataset\.json is not a dataset\.json of mrnn_tf: "):
         records.DatasetInfo.load(str(tmp_path))
 

@@ -26,55 +26,43 @@ tries many k and m (and for combined its two weights), uses the best and writes 
 and tuning.svg beside the results.
 """
 
-import dataclasses
+from mrnn_tf import program
+from trainer.options import RerankOptions
+
+if __name__ == "__main__":  # before all other imports: --help needs no TensorFlow
+    program.main("trainer.rerank:rerank", RerankOptions)
+
 import os
 from collections.abc import Collection, Mapping
 
 from absl import logging
 
-from mrnn_tf import files, program, schema
-from mrnn_tf.config import REQUIRED, field
+from mrnn_tf import files, schema
+from mrnn_tf.config import BY_NEIGHBOURS, MBR, ORACLES, RerankSettings
 from mrnn_tf.consensus import ngrams, reranking, tuning
 from mrnn_tf.consensus.oracle import Oracle
-from mrnn_tf.consensus.reranking import Compared, Comparison, RerankSettings
+from mrnn_tf.consensus.reranking import Compared, Comparison
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import coco, nbest
 from mrnn_tf.run import Run
 from mrnn_tf.split import Split
-from trainer.evaluation.rerank import FEATURES, find_neighbours
+from mrnn_tf.verification import verify
+from trainer.evaluation.rerank import find_neighbours
 from trainer.report import plots
 
 NBestLists = Mapping[coco.ImageId, nbest.NBest]
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class RerankOptions(RerankSettings):
-    """What to rerank, and how."""
-
-    hypotheses: str = field(REQUIRED, "file with n-best lists")
-    output: str = field(REQUIRED, "file for the captions chosen")
-    method: str = field("cider", "how to choose", choices=reranking.METHODS)
-    data: str | None = field(None, "records with the images and the training split")
-    reference_data: str | None = field(None, "records with the training split; `data` by default")
-    split: str = field(schema.VAL, "where the images are in the records", choices=schema.SPLITS)
-    job_dir: str | None = field(None, "the run whose features tell what is near")
-    references: str | None = field(None, "reference captions, for oracles and for tuning")
-    features: str = field(FEATURES[0], "what neighbours are near by", choices=FEATURES)
-    tune: bool = field(False, "cross-validate k and m on the split")
-
-    @property
-    def source(self) -> str:
-        return f"the split {self.split} of {self.data}"
-
-
 def rerank(options: RerankOptions) -> dict[coco.ImageId, str]:
     """Writes the chosen captions, and gives them back."""
     method = options.method
-    if options.tune and method not in reranking.BY_NEIGHBOURS:
+    if options.tune and method not in BY_NEIGHBOURS:
         raise UserError(f"`tune`: the method {method} has nothing to tune.")
+    if options.verify:
+        verify(options.data, options.reference_data, options.job_dir)
     n_best = nbest.read_n_best(options.hypotheses)
-    if method in reranking.ORACLES:
+    if method in ORACLES:
         oracle = _oracle(options, n_best)
         scores = oracle.cider if method == "oracle_cider" else oracle.bleu
     else:
@@ -94,8 +82,8 @@ def rerank(options: RerankOptions) -> dict[coco.ImageId, str]:
 
 
 def _compare(options: RerankOptions, n_best: NBestLists) -> Compared:
-    if options.method == reranking.MBR:
-        return Comparison(reranking.MBR)(n_best)
+    if options.method == MBR:
+        return Comparison(MBR)(n_best)
     for name in ("data", "job_dir"):
         if getattr(options, name) is None:
             raise UserError(f"`{name}` is required for the method {options.method}.")
@@ -175,7 +163,3 @@ def _check_ids(options: RerankOptions, n_best: NBestLists, known: Collection, so
         )
     if silent := len(known) - len(n_best):
         logging.warning("%d images of %s have no hypotheses: left out.", silent, source)
-
-
-if __name__ == "__main__":
-    program.main(rerank, RerankOptions)

@@ -9,6 +9,21 @@ stopped run. Exit codes: 0 finished; 75 start it again: SIGTERM or Ctrl-C came a
 another worker was lost; 130 it came twice; 1 an error that starting again would not mend.
 """
 
+import importlib
+
+from absl import flags
+
+from mrnn_tf import program
+from mrnn_tf.config import ModelConfig, TrainConfig
+from trainer.options import TaskOptions
+
+if __name__ == "__main__":  # before all other imports: --help needs no TensorFlow
+    program.define_flags(TaskOptions)
+    for part in (ModelConfig, TrainConfig):
+        program.define_flags(part, default_of=" or the preset's")
+    flags.DEFINE_alias("job-dir", "job_dir")
+    program.run(lambda _: importlib.import_module("trainer.task").main())
+
 import dataclasses
 import json
 import math
@@ -19,11 +34,10 @@ from collections.abc import Callable
 
 import keras
 import tensorflow as tf
-from absl import flags, logging
+from absl import logging
 
 from export import saved_model
-from mrnn_tf import files, program, schema, versions
-from mrnn_tf.config import ModelConfig, TrainConfig, field
+from mrnn_tf import files, schema, versions
 from mrnn_tf.data import records
 from mrnn_tf.errors import UserError
 from mrnn_tf.inference import Inference, attached_encoder
@@ -40,19 +54,7 @@ _LOST_WORKER = (
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TaskOptions(train.TrainOptions):
-    """What the program does beside training."""
-
-    preset: str = field("paper", "settings to begin with", choices=tuple(sorted(PRESETS)))
-    export: bool = field(False, "export the best weights as a SavedModel at the end")
-    model_dir: str | None = field(
-        None, "folder of the exported versions; default: $AIP_MODEL_DIR, or JOB_DIR/model"
-    )
-    require_gpu: bool = field(False, "fail where there is no GPU")
-
-
-def main(_) -> None:
+def main() -> None:
     """Trains as the flags and the environment say, which is read here and nowhere else."""
     given = program.given_flags(TaskOptions)
     model, training = PRESETS[given.get("preset", TaskOptions.preset)]()
@@ -199,11 +201,3 @@ def _workers(tf_config: dict) -> tuple[int, int]:
     chiefs = len(cluster.get("chief", []))
     worker = int(task.get("index", 0)) + (chiefs if task.get("type") == "worker" else 0)
     return max(1, chiefs + len(cluster.get("worker", []))), worker
-
-
-if __name__ == "__main__":
-    program.define_flags(TaskOptions)
-    for part in (ModelConfig, TrainConfig):
-        program.define_flags(part, default_of=" or the preset's")
-    flags.DEFINE_alias("job-dir", "job_dir")
-    program.run(main)

@@ -24,54 +24,20 @@ import tensorflow as tf
 from absl import logging
 
 from mrnn_tf import files, run, schema
-from mrnn_tf.config import REQUIRED, Config, ModelConfig, RunConfig, TrainConfig, field
+from mrnn_tf.config import RunConfig, TrainConfig
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
 from mrnn_tf.text import Vocabulary
+from mrnn_tf.verification import verify
 from trainer import optimization
 from trainer.board import Board
 from trainer.checkpoints import Checkpoints
 from trainer.evaluation.captions import beam_scores
 from trainer.loops import Evaluator, Trainer
 from trainer.objectives import ExpectedCider, Likelihood
+from trainer.options import TrainOptions
 
 _CHECKPOINT_SECONDS = 180.0  # the most time between two checkpoints
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainOptions(Config):
-    """What a run is, where it reads and writes, and which of the workers this is.
-
-    `TrainConfig.deterministic` and `TrainConfig.mixed_precision` are settings of the whole process:
-    a caller other than `trainer.task` makes them before, as `trainer.task.set_up_process` does.
-
-    Example:
-
-        train(TrainOptions(data="data/photos", job_dir="runs/first"))
-    """
-
-    data: str = field(REQUIRED, "records made by trainer.prepare")
-    job_dir: str = field(REQUIRED, "the run directory")
-    checkpoint_dir: str | None = field(None, "default: $AIP_CHECKPOINT_DIR, or JOB_DIR/checkpoints")
-    tensorboard_dir: str | None = field(None, "default: $AIP_TENSORBOARD_LOG_DIR, or JOB_DIR/logs")
-    encoder_weights: str | None = field(None, "weights file, for --finetune_encoder or --export")
-    profile_step: int | None = field(None, "profile the loop with this step")
-    model: ModelConfig = dataclasses.field(default_factory=ModelConfig)
-    train: TrainConfig = dataclasses.field(default_factory=TrainConfig)
-    workers: int = 1
-    worker: int = 0  # the chief is 0
-
-    def __post_init__(self):
-        super().__post_init__()
-        folders = {"checkpoint_dir": schema.CHECKPOINT_DIR, "tensorboard_dir": schema.LOG_DIR}
-        for name, folder in folders.items():
-            if not getattr(self, name):
-                object.__setattr__(self, name, tf.io.gfile.join(self.job_dir, folder))
-
-    @property
-    def claimed(self) -> dict[str, str]:
-        """The directories that are one run's alone; checkpoints may lie elsewhere."""
-        return {"job_dir": self.job_dir, "checkpoint_dir": self.checkpoint_dir}
 
 
 class Progress(tf.Module):
@@ -126,6 +92,8 @@ def train(
     config, strategy = options.train, strategy or tf.distribute.get_strategy()
 
     # 1. The data.
+    if options.verify:
+        verify(options.data, config.initial_run, options.job_dir, options.checkpoint_dir)
     info = records.DatasetInfo.load(options.data)
     run_config, vocabulary = plan(options, info)
     refuse_other_run(options, run_config)
@@ -221,8 +189,11 @@ def train(
             if is_best:
                 checkpoints.save_best(target)
             if board:
-                board.evaluation(target, measured, is_best)
+                best = float(progress.best_perplexity.numpy())
+                board.evaluation(target, measured, is_best, best)
                 evaluated(target, measured)
+        if board and is_due:
+            board.samples(target)
         stopping = trainer.anyone(stop_requested())
         is_late = trainer.anyone(time.monotonic() - saved_at > _CHECKPOINT_SECONDS)
         if target - saved >= config.checkpoint_steps or is_due or is_late or stopping:
@@ -233,7 +204,7 @@ def train(
     if saved < now:
         checkpoints.save(now)
     best = float(progress.best_perplexity.numpy())
-    return Result(now, True, best, board.end(best) if board else ())
+    return Result(now, True, best, board.end() if board else ())
 
 
 def plan(options: TrainOptions, info: records.DatasetInfo) -> tuple[RunConfig, Vocabulary]:
@@ -250,6 +221,7 @@ def plan(options: TrainOptions, info: records.DatasetInfo) -> tuple[RunConfig, V
         settings = json.dumps([model.to_dict(), config.to_dict(), info.fingerprint])
         digest = hashlib.sha256(settings.encode()).hexdigest()[:12]
         encoder = {**info.encoder, "identity": f"{run.FINETUNED}:{info.identity}:{digest}"}
+    info.checksums.check(schema.VOCABULARY_FILE)
     vocabulary = Vocabulary.load(tf.io.gfile.join(data, schema.VOCABULARY_FILE))
     if len(vocabulary) != info.vocabulary_size:
         raise UserError(
@@ -327,14 +299,14 @@ def refuse_other_run(options: TrainOptions, config: RunConfig) -> None:
 def claim(options: TrainOptions, current: run.Run) -> None:
     """Makes the run's directories its own, unless they are already."""
     for name, directory in options.claimed.items():
-        path = tf.io.gfile.join(directory, schema.CONFIG_FILE)
-        if tf.io.gfile.exists(path):
-            continue
         try:
-            tf.io.gfile.makedirs(directory)
-            if directory == options.job_dir:
-                current.vocabulary.save(tf.io.gfile.join(directory, schema.VOCABULARY_FILE))
-            files.write_json(path, current.config.to_dict())
+            with files.alone_in(directory):
+                refuse_other_run(options, current.config)
+                if tf.io.gfile.exists(tf.io.gfile.join(directory, schema.CONFIG_FILE)):
+                    continue
+                if directory == options.job_dir:
+                    current.vocabulary.save(tf.io.gfile.join(directory, schema.VOCABULARY_FILE))
+                run.save_config(current.config, directory)
         except (OSError, tf.errors.OpError) as error:
             reason = getattr(error, "message", None) or error
             raise UserError(f"`{name}` {directory} cannot be written: {reason}") from None

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from mrnn_tf.config import NEIGHBOURS
 from mrnn_tf.errors import UserError
 from mrnn_tf.model.layers import scaled_tanh
 
-K = 60  # neighbours of an image
 MISSING = -1  # a neighbour that does not exist
 TEMPERATURE = 0.4  # of whitened features, which have one scale in every dataset
 _MORE = 16  # candidates beyond those wanted, where equal distances may hide
@@ -37,12 +37,14 @@ class Neighbourhood(tf.Module):
         self._whitening = Whitening(features) if whiten else None
         self._search = NeighbourSearch(self._whitened(features))
 
-    def near(self, features: tf.Tensor, k: int = K) -> Near:
+    def near(self, features: tf.Tensor, k: int = NEIGHBOURS) -> Near:
         """The neighbours of images [B, D], for a graph."""
         images, distances = self._search.candidates(self._whitened(features), k + _MORE)
         return Near(images[:, :k], self._weights(distances[:, :k]))
 
-    def nearest(self, features: np.ndarray, k: int = K, own: np.ndarray | None = None) -> Near:
+    def nearest(
+        self, features: np.ndarray, k: int = NEIGHBOURS, own: np.ndarray | None = None
+    ) -> Near:
         """The neighbours of images [Q, D]; `own` [Q] are these images, no neighbours of theirs."""
         images, distances = self._search(np.asarray(self._whitened(features)), k + 1)
         is_own = images == np.reshape([MISSING - 1] if own is None else own, [-1, 1])
@@ -124,7 +126,7 @@ class NeighbourSearch(tf.Module):
         near = tf.pad(near, padding, constant_values=MISSING)
         return near, tf.pad(far, padding, constant_values=np.inf)
 
-    def __call__(self, queries: np.ndarray, k: int = K) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, queries: np.ndarray, k: int = NEIGHBOURS) -> tuple[np.ndarray, np.ndarray]:
         """As `candidates`, of any number of queries [Q, D], and exact among equally near images."""
         if k < 1:
             raise UserError(f"`k` must be 1 at least, not {k}.")

@@ -20,8 +20,8 @@ import numpy as np
 import tensorflow as tf
 
 from mrnn_tf import text
-from mrnn_tf.config import BeamSearch, Config, field
-from mrnn_tf.consensus.neighbours import K, Near
+from mrnn_tf.config import BY_NEIGHBOURS, COMBINED, MBR, BeamSearch, RerankSettings
+from mrnn_tf.consensus.neighbours import Near
 from mrnn_tf.consensus.ngrams import Corpus
 from mrnn_tf.consensus.similarity import SIMILARITIES, NGramSimilarity
 from mrnn_tf.errors import UserError
@@ -30,32 +30,7 @@ from mrnn_tf.metrics.coco import ImageId
 from mrnn_tf.metrics.nbest import NBest
 
 M = {"bleu": 175, "cider": 125}  # the paper's
-MBR, COMBINED = "mbr", "combined"
-BY_NEIGHBOURS = (*SIMILARITIES, COMBINED)
-ORACLES = ("oracle_cider", "oracle_bleu")
-METHODS = (MBR, *BY_NEIGHBOURS, *ORACLES)
 _BATCH_SIZE = 32  # images
-
-
-@dataclasses.dataclass(frozen=True)
-class RerankSettings(Config):
-    """How hypotheses are scored by a method.
-
-    The weights of `combined` were tuned on Flickr8k's validation images: of a run that was trained
-    on CIDEr, other hypotheses lower the scores with any weight, and log P raises BLEU-4.
-    """
-
-    k: int = field(K, "how many neighbours")
-    m: int | None = field(None, "captions that count: 125 for cider and combined, else 175")
-    weight: float = field(0.0, "what the other hypotheses count in combined, up to 1")
-    log_prob: float = field(0.2, "what log P / words^0.7 counts in combined", at_least=0.0)
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.k < 1 or (self.m is not None and self.m < 1):
-            raise UserError(f"`k` and `m` must be 1 at least, not {self.k} and {self.m}.")
-        if not 0 <= self.weight <= 1:
-            raise UserError(f"`weight` must be between 0 and 1, not {self.weight}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -184,6 +159,8 @@ def mean_of_highest(similarities: tf.Tensor, weights: tf.Tensor, m: int) -> tf.T
 
 def order(scores: np.ndarray) -> list[int]:
     """The hypotheses, the best first; of equals the one that was first before."""
+    if np.isnan(scores).any():
+        raise UserError("`scores` must not hold NaN, which has no place in an order.")
     return np.argsort(-scores, kind="stable").tolist()
 
 

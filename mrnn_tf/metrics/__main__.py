@@ -16,11 +16,16 @@ left out where there is no Java; no other figure depends on Java unless --tokeni
 --tokenizer treebank is the nearest to ptb without Java: nltk's.
 """
 
+from mrnn_tf import program
+from mrnn_tf.metrics.options import MetricsOptions
+
+if __name__ == "__main__":  # before all other imports: --help needs no TensorFlow
+    program.main("mrnn_tf.metrics.__main__:score", MetricsOptions)
+
 import dataclasses
 import itertools
 
-from mrnn_tf import files, program
-from mrnn_tf.config import REQUIRED, Config, field
+from mrnn_tf import files
 from mrnn_tf.metrics import captions, coco
 
 _ROWS = {
@@ -34,22 +39,6 @@ _ROWS = {
     "distinct_words": ("distinct words", ","),
     "mean_length": ("words a caption", ".2f"),
 }
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class MetricsOptions(Config):
-    """What to score, and by which words."""
-
-    references: str = field(REQUIRED, "file with the reference captions")
-    results: str = field(REQUIRED, "file with the captions to score")
-    tokenizer: str = field(
-        "mrnn",
-        "ours, or that of COCO's own tools (needs Java), or nltk's, which is near to it",
-        choices=captions.TOKENIZERS,
-    )
-    output: str | None = field(None, "file for all scores, also those of each image")
-    training: str | None = field(None, "like `references`; adds the share of captions not in it")
-    meteor: bool = field(True, "run METEOR where there is Java: half a minute more")
 
 
 def score(options: MetricsOptions) -> captions.Scores:
@@ -67,7 +56,3 @@ def score(options: MetricsOptions) -> captions.Scores:
         files.write_json(options.output, dataclasses.asdict(scores))
         print(f"scores of each image: {options.output}")
     return scores
-
-
-if __name__ == "__main__":
-    program.main(score, MetricsOptions)

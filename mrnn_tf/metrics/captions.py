@@ -24,12 +24,12 @@ from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer import ptbtokenizer
 
 from mrnn_tf import text
+from mrnn_tf.config import TOKENIZERS
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics.coco import ImageId, first_few
 
 CaptionLists = Mapping[ImageId, Sequence[str]]
 Words = dict[ImageId, list[str]]  # tokenised captions
-TOKENIZERS = ("mrnn", "ptb", "treebank")
 _PUNCTUATION = frozenset(ptbtokenizer.PUNCTUATIONS)  # what COCO drops
 
 

@@ -19,8 +19,7 @@ from mrnn_tf.retrieval.expansion import Expansion
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.sentences import EncodedSentences
 
-SAMPLE, MEAN, NONE = NORMALISERS = ("sample", "mean", "none")
-SAMPLE_SIZE, LIKELIEST = 5000, 100
+LIKELIEST = 100
 
 
 def sample_rows(count: int, size: int, seed: int) -> np.ndarray:

@@ -10,9 +10,10 @@ import tiny
 
 from fuzz.datasets import Folder, npy
 from fuzz.engine import Case, Parser
-from mrnn_tf import run, schema
+from mrnn_tf import checksums, run, schema
 from mrnn_tf.config import ModelConfig, RunConfig, TrainConfig
 from mrnn_tf.data import records
+from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import coco, nbest
 from mrnn_tf.retrieval.index import Header, Index, Texts
 from mrnn_tf.text import Vocabulary
@@ -58,6 +59,24 @@ def _read_config(path: str) -> None:
     config.difference(_CONFIG)
 
 
+def _seal(path: Path, marker: str, whole: bytes, case: Case) -> None:
+    """Gives three of four damaged files the right checksums: what they hold is read then."""
+    if case.name != marker:
+        (path / marker).write_bytes(whole)
+    if len(case.content) % 4 == 0:
+        return
+    try:
+        content = json.loads((path / marker).read_bytes())
+        if isinstance(content, dict):
+            if case.name != marker:
+                content["checksums"][case.name] = checksums._of_file(str(path / case.name))
+            content.pop("checksum", None)
+            content["checksum"] = checksums._of_json(content)
+            (path / marker).write_text(json.dumps(content))
+    except (ValueError, RecursionError):
+        return
+
+
 def _dataset_info(path: Path) -> Parser:
     tiny.write(str(path), counts=(("train", 4), ("val", 2)), shards=2)
     content = (path / schema.DATASET_FILE).read_bytes()
@@ -65,13 +84,15 @@ def _dataset_info(path: Path) -> Parser:
 
     def parse(case: Case) -> None:
         folder.place(case)
+        _seal(path, schema.DATASET_FILE, content, case)
         info = records.DatasetInfo.load(str(path))
         assert info.identity is None or isinstance(info.identity, str)
         assert sum(each.images + each.captions for each in info.splits.values()) >= 0
         for split in info.splits:
             info.shards(str(path), split)
 
-    return Parser([(schema.DATASET_FILE, content)], parse)
+    refuses = (UserError, FileNotFoundError)  # a file that the checksums name
+    return Parser([(schema.DATASET_FILE, content)], parse, refuses)
 
 
 def _index(path: Path) -> Parser:
@@ -95,6 +116,7 @@ def _index(path: Path) -> Parser:
 
     def parse(case: Case) -> None:
         folder.place(case)
+        _seal(path, "header.json", files["header.json"], case)
         index = Index.load(str(path), header.model)
         assert len(list(index.ids)) == index.header.images == len(index.images)
         assert len(list(index.captions)) == index.header.sentences
@@ -102,7 +124,8 @@ def _index(path: Path) -> Parser:
             array.sum()
 
     seeds = list(files.items())
-    return Parser(seeds + [("header.json", files["header.json"])] * len(seeds), parse, share=0.5)
+    seeds += [("header.json", files["header.json"])] * len(seeds)
+    return Parser(seeds, parse, refuses=(UserError, FileNotFoundError), share=0.5)
 
 
 _FILES = {

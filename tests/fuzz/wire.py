@@ -40,7 +40,7 @@ _SCORES = {
 
 def _signatures(path: Path) -> dict[str, ServedSignature]:
     loaded = tf.saved_model.load(str(served.write(path, 1, warm_up=False)))
-    return {name: ServedSignature.load(name, loaded.signatures[name]) for name in _INPUTS}
+    return {name: ServedSignature.load("toy", name, loaded.signatures[name]) for name in _INPUTS}
 
 
 def _bodies(path: Path) -> Parser:

@@ -5,38 +5,20 @@ import math
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from mrnn_tf import decode, schema
 from mrnn_tf.captioner import Caption, Captioner
-from mrnn_tf.config import BeamSearch, field
 from mrnn_tf.data import pipeline
 from mrnn_tf.inference import Inference
 from mrnn_tf.metrics import captions as metrics
 from mrnn_tf.metrics.nbest import NBest
+from mrnn_tf.progress import Progress
 from mrnn_tf.run import Network, Run
 from mrnn_tf.split import Split
 from trainer.loops import Evaluator
+from trainer.options import Decoding
 
 GREEDY = "greedy"
-
-
-@dataclasses.dataclass(frozen=True)
-class Decoding(BeamSearch):
-    """The chosen beam search, the n-best list, and further widths to compare."""
-
-    n_best: int = field(10, "width of the search for nbest.json, and its sentences", at_least=1)
-    widths: tuple[int, ...] = field((1, 3, 5, 10), "further widths to compare", at_least=1)
-
-    @property
-    def rows(self) -> dict[str, int]:
-        """The rows of the beam searches that are compared, with their widths."""
-        return {f"beam {width}": width for width in sorted({*self.widths, self.beam})}
-
-    @property
-    def headline(self) -> str:
-        """The row of the chosen beam."""
-        return f"beam {self.beam}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,7 +51,7 @@ def caption_split(run: Run, split: Split, decoding: Decoding, batch_size: int = 
         return best, vocabulary.sentences(n_best.ids), n_best.log_probs
 
     captions = Captions({row: {} for row in (GREEDY, *decoding.rows)}, {}, {})
-    for start in tqdm(range(0, len(split), batch_size), "captions", unit=" batches", disable=None):
+    for start in Progress(range(0, len(split), batch_size), "captions", unit=" batches"):
         rows = slice(start, start + batch_size)
         best, sentences, log_probs = tf.nest.map_structure(
             lambda tensor: tensor.numpy(), decode_batch(split.features[rows])

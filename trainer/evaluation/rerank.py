@@ -5,10 +5,11 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from mrnn_tf.config import COMBINED, MBR, NEIGHBOUR_FEATURES, RerankSettings
 from mrnn_tf.consensus import neighbours, reranking
 from mrnn_tf.consensus.ngrams import Corpus
 from mrnn_tf.consensus.oracle import Oracle
-from mrnn_tf.consensus.reranking import COMBINED, MBR, Comparison, RerankSettings, order
+from mrnn_tf.consensus.reranking import Comparison, order
 from mrnn_tf.consensus.similarity import SIMILARITIES
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import captions as metrics
@@ -19,8 +20,6 @@ from mrnn_tf.split import Split
 # The rows of the table, and the methods behind them.
 TOP_1 = "top-1"
 ROWS = {MBR: "mbr", "bleu": "neighbours-bleu", "cider": "neighbours-cider", COMBINED: "combined"}
-# Whitened features are of the refined ones, where the model refines features.
-FEATURES = ("whitened", "refined", "original")
 _BATCH_SIZE = 1024
 _OF_A_KIND = 2  # images shown that gain most, that gain little, that lose most
 
@@ -78,11 +77,18 @@ def rerank_split(
 
 
 def find_neighbours(
-    run: Run, split: Split, training: Split, images: Iterable, k: int, features: str = FEATURES[0]
+    run: Run,
+    split: Split,
+    training: Split,
+    images: Iterable,
+    k: int,
+    features: str = NEIGHBOUR_FEATURES[0],
 ) -> neighbours.Near:
     """The k nearest training images of some images of a split, an image itself left out."""
-    if features not in FEATURES:
-        raise UserError(f"`features` must be one of {', '.join(FEATURES)}, not {features!r}.")
+    if features not in NEIGHBOUR_FEATURES:
+        raise UserError(
+            f"`features` must be one of {', '.join(NEIGHBOUR_FEATURES)}, not {features!r}."
+        )
     if not training.has_captions:
         raise UserError(f"The training images of {training.source.directory} have no captions.")
     model, is_whitened = run.network.model, features == "whitened"
