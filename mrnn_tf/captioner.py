@@ -219,6 +219,17 @@ class Captioner:
         """The features [D] of each image."""
         return self.images.answer(images, lambda features, _: features)
 
+    def predict(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The outputs of any signature of the model; strings come back as bytes."""
+        if signature not in self._signatures:
+            raise UserError(
+                f"The model has no signature `{signature}`: its variant has none, or an earlier "
+                "release exported it."
+            )
+        inputs = {name: tf.constant(value) for name, value in inputs.items()}
+        outputs = self._signatures[signature](**inputs)
+        return {name: value.numpy() for name, value in outputs.items()}
+
     def _captions(self, features: np.ndarray, prefix: str, n: int | None) -> list[list[Caption]]:
         batch = self._run(schema.BEAM_DECODE, features, prefix=[prefix] * len(features))
         names = schema.WORDS, schema.WORD_LOG_PROBS, schema.WORD_EVIDENCE
@@ -260,9 +271,7 @@ class Captioner:
             )
 
     def _run(self, name: str, features: np.ndarray, **texts: list[str]) -> dict[str, np.ndarray]:
-        texts = {key: tf.constant(value) for key, value in texts.items()}
-        outputs = self._signatures[name](features=tf.constant(features), **texts)
-        return {key: value.numpy() for key, value in outputs.items()}
+        return self.predict(name, {schema.FEATURES: features, **texts})
 
 
 def is_batch(images: Photo | Sequence[Photo]) -> bool:
@@ -282,7 +291,7 @@ def fingerprints(signatures: Mapping[str, Signature]) -> dict[str, str]:
 
 def load_signatures(directory: str, wanted: str) -> Mapping[str, Signature]:
     """The signatures of a SavedModel; refuses one without the `wanted` signature."""
-    loaded = tf.saved_model.load(directory)
+    loaded = versions.load(directory)
     if wanted not in loaded.signatures:
         raise UserError(
             f"{directory} has no signature `{wanted}`; it has {', '.join(loaded.signatures)}."

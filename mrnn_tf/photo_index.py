@@ -19,6 +19,7 @@ from mrnn_tf.captioner import (
 from mrnn_tf.errors import UserError
 from mrnn_tf.fingerprints import check_together
 from mrnn_tf.photos import Photo
+from mrnn_tf.retrieval import milvus, stored
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,9 +78,12 @@ class PhotoIndex:
         """Loads a version of an index, `models/mrnn_index/1`, or the newest of a folder of them.
 
         The captioner is that of the model that the index was made with; by default of the model
-        `mrnn` that lies beside the index, where there is one.
+        `mrnn` that lies beside the index, where there is one. The address of a store, `photos.db`
+        or `http://host:19530`, gives a `StoredPhotoIndex`.
         """
         path = os.fspath(path)
+        if milvus.is_address(path):
+            return StoredPhotoIndex(path, captioner)
         version = versions.newest(path)
         if version is None:
             raise UserError(f"{path} holds no index that `python -m export.index` made.")
@@ -140,6 +144,56 @@ class PhotoIndex:
             ][:k]
             for query in zip(*columns, strict=True)
         ]
+
+
+class StoredPhotoIndex(PhotoIndex):
+    """Finds images of a vector database by sentences: see `PhotoIndex.load`.
+
+    The database chooses a shortlist, and the captioner's model scores it exactly.
+    """
+
+    def __init__(self, address: str, captioner: Captioner | None):
+        if captioner is None:
+            raise UserError(f"`captioner` is required: {address} holds images, and no model.")
+        self._captioner, self._store = captioner, milvus.MilvusStore.open(address)
+        try:
+            self._store.check(captioner.fingerprints)
+        except UserError:
+            self.close()
+            raise
+
+    def search(
+        self,
+        sentences: str | Sequence[str],
+        k: int | None = None,
+        *,
+        filter: str = "",
+        shortlist: int = 0,
+    ) -> list[Match] | list[list[Match]]:
+        """As `PhotoIndex.search`, among the images that a filter lets through.
+
+        A filter is an expression of Milvus over metadata, such as `album == "2024"`. By default the
+        `shortlist` that is scored exactly is as long as the number of images asks for.
+        """
+        queries = [sentences] if isinstance(sentences, str) else list(sentences)
+        predict, k = self._captioner.predict, stored.K if k is None else k
+        hits = stored.search(self._store, predict, queries, k, filter, shortlist)
+        results = [[Match(*hit) for hit in own] for own in hits]
+        return results[0] if isinstance(sentences, str) else results
+
+    def close(self) -> None:
+        """Ends the connection; a local file can then be opened by another process."""
+        self._store.close()
+
+    def _about(self, images, signature: str, result: type, k: int | None) -> list:
+        raise UserError(
+            "A vector database is searched by sentences only: for the rest load an index that "
+            "`python -m export.index --output` made."
+        )
+
+    def rerank(self, images: Photo | Sequence[Photo], k: int | None = None) -> list:
+        """Refused: the captions of similar images are in an index only."""
+        return self._about(images, schema.CAPTION_RERANKED, RerankedCaption, k)
 
 
 def _plain(value: bytes | np.floating) -> str | float:

@@ -8,6 +8,7 @@ Examples:
     python -m serving.client next photo.jpg "a dog"
     python -m serving.client encode photo.jpg --json
     python -m serving.client search "a dog on grass"
+    python -m serving.client search "a dog on grass" --store photos.db --filter 'album == "2024"'
     python -m serving.client sentences photo.jpg
     python -m serving.client similar photo.jpg
     python -m serving.client rerank photo.jpg
@@ -35,6 +36,8 @@ from mrnn_tf import schema
 from mrnn_tf.errors import UserError
 from mrnn_tf.escape import printable
 from mrnn_tf.fingerprints import COMPARED, check_together
+from mrnn_tf.retrieval import stored
+from mrnn_tf.retrieval.milvus import MilvusStore
 from serving import messages, tensors
 from serving.answers import Row, checked, to_rows
 
@@ -70,6 +73,7 @@ _NO_ENCODER = (
 _WHY_MISSING = {
     schema.CAPTION: _NO_ENCODER,
     schema.ENCODE_IMAGE: _NO_ENCODER,
+    schema.SENTENCE_VECTOR: "its variant cannot be searched, or it is older: export it again.",
     schema.CAPTION_RERANKED: "it holds no captioned image, or is older: make it again.",
 }
 
@@ -177,6 +181,25 @@ class Client:
         """The `ids` of the images that fit each sentence best, with `scores`."""
         texts = {schema.SENTENCES: sentences}
         return to_rows(self.predict(schema.INDEX, schema.SEARCH_IMAGES, texts))
+
+    def search_store(
+        self, store: MilvusStore, sentences: Sequence[str], k: int = stored.K, filter: str = ""
+    ) -> list[Row]:
+        """As `search_images`, in a vector database: its shortlist, the exact scores of `mrnn`."""
+        version = self.versions.get(schema.MODEL)
+
+        def predict(signature: str, inputs: Mapping) -> dict[str, np.ndarray]:
+            nonlocal version
+            outputs, answered = self._answer(schema.MODEL, signature, inputs, version)
+            if version is None and answered is not None:  # vectors and scores are of one version
+                version = answered
+            if signature == schema.SENTENCE_VECTOR:
+                store.check(self.fingerprints(schema.MODEL, version))
+            return outputs
+
+        results = stored.search(store, predict, sentences, k, filter)
+        columns = [list(zip(*hits, strict=True)) or ((), ()) for hits in results]
+        return [{schema.IDS: [*ids], schema.SCORES: [*scores]} for ids, scores in columns]
 
     def search_sentences(self, images: PhotosOrFeatures) -> list[Row]:
         """The indexed `sentences` that fit each image best, with `ids` and `scores`."""

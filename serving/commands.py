@@ -1,6 +1,7 @@
 """The command line of serving.client: files and sentences in, tables or JSON lines out."""
 
 import base64
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -19,6 +20,7 @@ from absl import app, flags
 from mrnn_tf import photos, schema
 from mrnn_tf.errors import UserError
 from mrnn_tf.escape import is_visible, printable
+from mrnn_tf.retrieval.milvus import MilvusStore
 from serving.answers import Row
 from serving.client import Client, PhotosOrFeatures, ServingError
 
@@ -26,6 +28,9 @@ _SERVER = flags.DEFINE_string("server", "127.0.0.1:8500", "Host and gRPC port.")
 _INDEX_SERVER = flags.DEFINE_string("index_server", None, "Those of mrnn_index, if others.")
 _VERSION = flags.DEFINE_string("version", None, "Version of mrnn: a number or a label.")
 _INDEX_VERSION = flags.DEFINE_string("index_version", None, "Version of mrnn_index, likewise.")
+_STORE = flags.DEFINE_string("store", None, "Vector database to search: FILE.db or its URL.")
+_FILTER = flags.DEFINE_string("filter", "", "Expression over its metadata, of Milvus.")
+_K = flags.DEFINE_integer("k", 10, "Results of a search in it.", 1)
 _TIMEOUT = flags.DEFINE_float(
     "timeout", 60.0, "Seconds for one call with its retries, and to wait for a server.", 0.001
 )
@@ -175,9 +180,29 @@ def main(arguments: list[str]) -> None:
         if name == "status":
             _status(client)
         elif inputs := COMMANDS[name].inputs(arguments):
-            _answer(client, COMMANDS[name], inputs)
+            with _stored(name) as command:
+                _answer(client, command, inputs)
         else:
             raise UserError(f"{name} takes {COMMANDS[name].takes} (--help shows examples).")
+
+
+@contextlib.contextmanager
+def _stored(name: str) -> Iterator[Command]:
+    """A command, which searches in a vector database where one is given."""
+    command = COMMANDS[name]
+    if _STORE.value is None:
+        if _FILTER.value:
+            raise UserError("--filter needs --store.")
+        yield command
+        return
+    if name != "search":
+        raise UserError(f"--store is for search: {name} asks the server alone.")
+    with MilvusStore.open(_STORE.value, _TIMEOUT.value) as store:
+
+        def ask(client: Client, sentences: list[str]) -> list[Row]:
+            return client.search_store(store, sentences, _K.value, _FILTER.value)
+
+        yield dataclasses.replace(command, ask=ask)
 
 
 def _print_request(files: list[str]) -> None:

@@ -25,7 +25,7 @@ from mrnn_tf.run import Run
 
 SIGNATURES = (
     "caption", "beam_decode", "next_word", "sentence_log_prob", "encode_image", "caption_examples",
-    "serving_default",
+    "sentence_vector", "score_images", "score_projections", "serving_default",
 )  # fmt: skip
 
 

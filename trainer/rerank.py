@@ -47,6 +47,7 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import coco, nbest
 from mrnn_tf.run import Run
 from mrnn_tf.split import Split
+from mrnn_tf.verification import verify
 from trainer.evaluation.rerank import find_neighbours
 from trainer.report import plots
 
@@ -58,6 +59,8 @@ def rerank(options: RerankOptions) -> dict[coco.ImageId, str]:
     method = options.method
     if options.tune and method not in BY_NEIGHBOURS:
         raise UserError(f"`tune`: the method {method} has nothing to tune.")
+    if options.verify:
+        verify(options.data, options.reference_data, options.job_dir)
     n_best = nbest.read_n_best(options.hypotheses)
     if method in ORACLES:
         oracle = _oracle(options, n_best)
