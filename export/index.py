@@ -228,7 +228,9 @@ def _show(servable: IndexServable, sentence: str) -> None:
         caption = index.captions[own[0]] if len(own) else b""
         print(f"{score:9.3f}  {_text(index.ids[row])}  {_text(caption)}")
     if not images:
-        print("nothing: the model knows none of its words.")
+        unknown = servable.vocabulary.unknown(sentence)
+        none = f"the index knows none of these words: {' '.join(unknown)}"
+        print(f"nothing: {none if len(unknown) == words.shape[1] - 1 else 'there are no images'}")
     elif len(index.captions):
         first = images[0][0]
         print(f"\nsentences for {_text(index.ids[first])}:")

@@ -100,7 +100,8 @@ async def _serve(options: LocalOptions, log_limit: LogLimit) -> None:
 
     await grpc_server.start()
     serving_rest = asyncio.create_task(rest_server.serve([rest_socket]))
-    watching = asyncio.create_task(_watch(models, healthy, address, options, log_limit))
+    flags = _client_flags(options.host, port)
+    watching = asyncio.create_task(_watch(models, healthy, address, flags, options, log_limit))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, watching.cancel)
     await asyncio.wait([watching])
@@ -121,6 +122,7 @@ async def _watch(
     models: ModelDirectory,
     healthy: health.aio.HealthServicer,
     address: str,
+    flags: str,
     options: LocalOptions,
     log_limit: LogLimit,
 ) -> None:
@@ -133,11 +135,17 @@ async def _watch(
         await asyncio.sleep(options.poll_seconds)
         await models.poll()
     await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
-    print("next: python -m serving.client status", flush=True)
+    print(f"next: python -m serving.client status{flags}", flush=True)
     while True:
         await asyncio.sleep(options.poll_seconds)
         await models.poll()
         log_limit.begin_anew()
+
+
+def _client_flags(host: str, port: int) -> str:
+    """The flags with which a client on this machine reaches the server, unless by default."""
+    server = f"{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{port}"
+    return "" if (host, port) == (LocalOptions.host, LocalOptions.port) else f" --server {server}"
 
 
 def _listen(name: str, options: LocalOptions) -> socket.socket:

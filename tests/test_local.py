@@ -54,7 +54,7 @@ def test_what_it_says(server):
     for name, version, line in zip(("other", "toy"), (1, 3), lines, strict=False):
         where = f"gRPC {server.address}, REST {server.url}/v1/models/{name}"
         assert line == f"serving {name} version {version}: {where}"
-    assert lines[2:] == ["next: python -m serving.client status"]
+    assert lines[2:] == [f"next: python -m serving.client status --server {server.address}"]
     assert server.address.startswith("127.0.0.1:")
 
 

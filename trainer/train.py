@@ -287,13 +287,27 @@ def begin_with(current: run.Run) -> None:
 
 
 def refuse_other_run(options: TrainOptions, config: RunConfig) -> None:
-    """Refuses directories that hold a run of another configuration."""
+    """Refuses directories that hold a run of another configuration, or no run but other files."""
+    if run.load_config(options.job_dir) is None and (other := other_file(options.job_dir)):
+        raise UserError(
+            f"`job_dir` {options.job_dir} is no run directory, but holds other files, such as "
+            f"{other}: choose a new or empty folder."
+        )
     for name, directory in options.claimed.items():
         present = run.load_config(directory)
         if present and (difference := present.difference(config)):
             raise UserError(
                 f"`{name}` {directory} holds another run: {difference}. Choose another."
             )
+
+
+def other_file(directory: str) -> str | None:
+    """A name in a directory that is neither what a run leaves when it is killed early nor a log."""
+    names = tf.io.gfile.listdir(directory) if tf.io.gfile.isdir(directory) else []
+    folders = (schema.CHECKPOINT_DIR, schema.LOG_DIR, schema.MODEL_DIR, schema.REPORT_DIR)
+    own = {*folders, schema.VOCABULARY_FILE}
+    names = [name.rstrip("/") for name in names if not name.endswith((".partial", ".log"))]
+    return min((name for name in names if name not in own and name[0] != "."), default=None)
 
 
 def claim(options: TrainOptions, current: run.Run) -> None:
