@@ -160,7 +160,7 @@ def test_what_is_installed_by_its_hash_is_all_that_is_required(requirements):
     assert all(re.search(r"--hash=sha256:[0-9a-f]{64}\b", package) for package in packages)
 
 
-OPTIONAL = {"hypertune", "pillow_heif"}  # used where they are installed
+OPTIONAL = {"hypertune", "milvus_lite", "pillow_heif", "pymilvus"}  # used where they are installed
 
 
 def third_party(modules) -> set[str]:
