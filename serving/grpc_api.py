@@ -53,7 +53,8 @@ class _Admission(grpc.aio.ServerInterceptor):
     def __init__(self, uploads: Uploads, limits: Limits):
         self._max_bytes = limits.max_message_bytes
         self._uploads = uploads
-        times = limits.read_timeout_seconds, limits.max_queued
+        # Other requests are so small that they come at once, or not at all.
+        times = limits.read_timeout_seconds, limits.max_queued, 1
         self._others = Uploads(2 * self._max_bytes, *times)
 
     async def intercept_service(self, continuation, details):
