@@ -136,14 +136,16 @@ class Uploads:
             self._last_beat = now
             self.beats += 1
 
-    def evict(self, beats: int = 0) -> None:
+    def evict(self, beats: int = 0) -> bool:
         """Gives up the unfinished upload that began first, if that was so many beats ago."""
         # Who waits for room itself holds none that others could have.
         slowest = next((each for each in self.reading if each.size or not beats), None)
-        if slowest and self.beats - slowest.began >= beats:
-            del self.reading[slowest]
-            if not slowest.timeout.expired():
-                slowest.timeout.reschedule(asyncio.get_running_loop().time())
+        if not slowest or self.beats - slowest.began < beats:
+            return False
+        del self.reading[slowest]
+        if not slowest.timeout.expired():
+            slowest.timeout.reschedule(asyncio.get_running_loop().time())
+        return True
 
 
 @dataclasses.dataclass(eq=False)
