@@ -9,7 +9,7 @@ here needs a lock.
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 
 import grpc
 import numpy as np
@@ -45,11 +45,15 @@ class Limits(Config):
             got = f"{self.max_inflight_bytes} and {self.max_message_bytes}"
             raise UserError(f"`max_inflight_bytes` must be `max_message_bytes` or more; got {got}.")
 
+    def check_rows(self, name: str, shape: Sequence[int]) -> None:
+        """Refuses an input of too many rows, from its shape."""
+        if shape and shape[0] > self.max_rows:
+            raise Refused(f"input `{name}` has {shape[0]} rows, {self.max_rows} are allowed.")
+
     def check_inputs(self, inputs: Arrays) -> None:
         """Refuses inputs of too many rows, and texts that are too long."""
         for name, array in inputs.items():
-            if array.ndim and len(array) > self.max_rows:
-                raise Refused(f"input `{name}` has {len(array)} rows, {self.max_rows} are allowed.")
+            self.check_rows(name, array.shape)
             is_text = not name.endswith("_bytes") and name != schema.EXAMPLES
             if array.dtype == np.object_ and is_text:
                 longest = max(map(len, array.flat), default=0)
@@ -83,9 +87,7 @@ class Uploads:
         self._max_waiting = max_waiting
         self._patience = patience
         self._held = 0
-        self._waiting: dict[
-            asyncio.Future, int
-        ] = {}  # for how many bytes, who came last at the end
+        self._waiting: dict[asyncio.Future, int] = {}  # for so many bytes; the last came last
         self._last_beat = 0.0
 
     @contextlib.asynccontextmanager

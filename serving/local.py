@@ -14,8 +14,10 @@ running requests. In production use TF Serving.
 
 import asyncio
 import contextlib
+import ctypes
 import dataclasses
 import gc
+import itertools
 import logging as python_logging
 import os
 import signal
@@ -40,6 +42,7 @@ from serving.served_version import ServedVersion
 
 # Connections that are accepted at once: few, so that each is read before many others come.
 _BACKLOG = 128
+_POLLS_TO_TRIM = 10
 _LOG_LINES, _LOG_SECONDS = 10, 60.0  # warnings and errors of one place in the code
 
 
@@ -149,10 +152,13 @@ async def _watch(
         await models.poll()
     await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
     print("next: python -m serving.client status", flush=True)
-    while True:
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    for polls in itertools.count():
         await asyncio.sleep(options.poll_seconds)
         await models.poll()
         log_limit.begin_anew()
+        if trim and polls % _POLLS_TO_TRIM == 0:
+            await asyncio.to_thread(trim, 0)  # what large requests have freed goes back
 
 
 def _listen(name: str, options: LocalOptions) -> socket.socket:
