@@ -20,7 +20,9 @@ if __name__ == "__main__":  # before all other imports: --help needs no TensorFl
 
 import asyncio
 import contextlib
+import ctypes
 import gc
+import itertools
 import logging as python_logging
 import os
 import signal
@@ -43,6 +45,7 @@ from serving.served_version import ServedVersion
 
 # Connections that are accepted at once: few, so that each is read before many others come.
 _BACKLOG = 128
+_POLLS_TO_TRIM = 10
 _LOG_LINES, _LOG_SECONDS = 10, 60.0  # warnings and errors of one place in the code
 
 
@@ -136,10 +139,13 @@ async def _watch(
         await models.poll()
     await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
     print(f"next: python -m serving.client status{flags}", flush=True)
-    while True:
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    for polls in itertools.count():
         await asyncio.sleep(options.poll_seconds)
         await models.poll()
         log_limit.begin_anew()
+        if trim and polls % _POLLS_TO_TRIM == 0:
+            await asyncio.to_thread(trim, 0)  # what large requests have freed goes back
 
 
 def _client_flags(host: str, port: int) -> str:
