@@ -137,6 +137,25 @@ def test_workers_read_the_sample_themselves(models, tiny_data, tiny_index, tmp_p
         assert make_part._sample.shape == ((10 if more else 24), 24)
 
 
+def test_two_jobs_do_not_share_a_working_folder(models, tiny_data, tmp_path, monkeypatch):
+    options = IndexOptions(
+        model=str(models / "plain" / "1"), data=tiny_data, output=str(tmp_path / "index"), sample=10
+    )
+
+    class Began(Exception):
+        pass
+
+    def begin_another(*_, **__):
+        monkeypatch.undo()
+        with pytest.raises(ValueError, match=r"Another process is writing to .*\.work-"):
+            build_index(options)
+        raise Began
+
+    monkeypatch.setattr(batch, "run", begin_another)
+    with pytest.raises(Began):
+        build_index(options)
+
+
 def test_a_killed_job_is_finished_by_the_same_command(make, models, tmp_path):
     data = tiny.write(str(tmp_path / "data"), shards=6)
     output = tmp_path / "index"
