@@ -32,7 +32,7 @@ from mrnn_tf.verification import verify
 from trainer import optimization
 from trainer.board import Board
 from trainer.checkpoints import Checkpoints
-from trainer.evaluation.captions import beam_scores
+from trainer.evaluation.captions import BeamScores
 from trainer.loops import Evaluator, Trainer
 from trainer.objectives import ExpectedCider, Likelihood
 from trainer.options import TrainOptions
@@ -132,6 +132,7 @@ def train(
         samples = validation = dataclasses.replace(source, split=schema.VAL)
         batches = pipeline.evaluation_batches(validation, config.batch_size)
         evaluator = Evaluator(network, pipeline.with_pixels(batches, network.encoder))
+        scores = BeamScores(current, validation) if config.objective == "cider" else dict
     else:
         logging.warning(
             "%s has no validation captions: nothing is evaluated, and the last weights are taken "
@@ -183,8 +184,7 @@ def train(
             if network.encoder:
                 network.take_mean(source)
             measured = evaluator.evaluate(tf.constant(-1))
-            if config.objective == "cider":
-                measured |= beam_scores(current, validation)
+            measured |= scores()
             is_best = progress.note(measured)
             if is_best:
                 checkpoints.save_best(target)
