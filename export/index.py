@@ -34,7 +34,7 @@ from mrnn_tf import batch, program, schema, versions
 from mrnn_tf.config import REQUIRED, field
 from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.index import Entries, Header, Index
-from mrnn_tf.retrieval.marginal import LIKELIEST, SAMPLE_SIZE
+from mrnn_tf.retrieval.marginal import SAMPLE_SIZE, SCORED
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.sentences import check_searchable, pad
 from mrnn_tf.run import Run
@@ -184,7 +184,7 @@ def _fingerprint(
 ) -> str:
     """What tells the parts of this command from those of another one."""
     facts = [mrnn_tf.__version__, run.fingerprint, options.sample, options.seed, options.data]
-    facts += [reader.info.fingerprint for reader in readers if reader]
+    facts += [SCORED, *(reader.info.fingerprint for reader in readers if reader)]
     digest = hashlib.sha256(json.dumps(facts).encode())
     if old:
         digest.update(np.ascontiguousarray(old.sample))
@@ -207,7 +207,7 @@ def _assemble(run: Run, parts: list[Entries], sample: np.ndarray, seed: int) -> 
         **run.fingerprints,
         seed=seed,
         split=schema.TRAIN,
-        likeliest=LIKELIEST,
+        likeliest=SCORED,
         images=len(entries.ids),
         sentences=len(entries.captions),
         longest=entries.words.shape[1],

@@ -219,7 +219,7 @@ class Inference:
             methods[schema.CAPTION] = self.caption, image_bytes
             methods[schema.ENCODE_IMAGE] = self.encode_image, image_bytes
         functions = {
-            name: tf.function(method, input_signature=inputs).get_concrete_function()
+            name: tf.function(method, inputs, autograph=False).get_concrete_function()
             for name, (method, *inputs) in methods.items()
         }
         return {**functions, schema.SERVING_DEFAULT: functions[self.default]}
