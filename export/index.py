@@ -36,6 +36,7 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.index import Entries, Header, Index
 from mrnn_tf.retrieval.marginal import SAMPLE_SIZE, SCORED
 from mrnn_tf.retrieval.scoring import Scorer
+from mrnn_tf.retrieval.search import SentenceTable
 from mrnn_tf.retrieval.sentences import check_searchable, pad
 from mrnn_tf.run import Run
 from mrnn_tf.split import FeatureReader
@@ -164,7 +165,11 @@ def _load_old(options: IndexOptions, run: Run) -> Index:
             f"`delete` {options.delete} names {_text(min(unknown))}, which {options.append_to} "
             "does not hold."
         )
-    return dataclasses.replace(old, **vars(old.without(gone)))
+    old = dataclasses.replace(old, **vars(old.without(gone)))
+    if old.header.likeliest != SCORED and len(old.words):  # of two kinds of P(s) one would win
+        table = SentenceTable.of(Scorer(run.network.model), old.words, old.sample)
+        old = dataclasses.replace(old, log_marginals=table.marginals)
+    return old
 
 
 def _reference(options: IndexOptions, run: Run, reader: FeatureReader | None) -> FeatureReader:

