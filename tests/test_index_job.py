@@ -15,6 +15,7 @@ import tensorflow as tf
 import tiny
 
 from export import check, saved_model
+from export import index as job
 from export.index import IndexOptions, build_index, variable_bytes
 from mrnn_tf import batch
 from mrnn_tf.config import BeamSearch
@@ -105,6 +106,16 @@ def test_more_and_less_make_a_new_version(make, train_index, tiny_index, tiny_da
     loaded = tf.saved_model.load(str(tmp_path / "index" / "1"))
     found = loaded.signatures["search_images"](sentences=tf.constant(["a red dog"]))
     assert b"train-0.jpg" not in found["ids"].numpy()
+
+
+def test_an_index_has_one_kind_of_marginal(models, tiny_index, tmp_path):
+    index, model = load(tiny_index), str(models / "plain" / "1")
+    header = dataclasses.replace(index.header, likeliest=100)  # as of an earlier release
+    earlier = dataclasses.replace(index, header=header, log_marginals=index.log_marginals - 1.0)
+    earlier.save(str(tmp_path / FOLDER))
+    options = IndexOptions(model=model, output="", append_to=str(tmp_path), sentences="more.txt")
+    old = job._load_old(options, Run.from_saved_model(model))
+    np.testing.assert_allclose(old.log_marginals, index.log_marginals, atol=1e-4)
 
 
 def test_a_folder_of_models_stands_for_its_newest(make, models, tiny_data, tmp_path):
