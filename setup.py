@@ -47,6 +47,7 @@ TRAIN = [
     "tf-models-official~=2.20.0",
 ]
 HEIC = ["pillow-heif"]
+MILVUS = ["milvus-lite>=3.2,<4", "pymilvus>=3,<4"]
 
 setup(
     name="mrnn_tf",
@@ -84,7 +85,8 @@ setup(
         "beam": BEAM,
         "train": TRAIN,
         "heic": HEIC,
-        "all": [*TRAIN, *HEIC],
+        "milvus": MILVUS,
+        "all": [*TRAIN, *HEIC, *MILVUS],
         "gpu": ["tensorflow[and-cuda]~=2.20.0"],
         "dataflow": ["apache-beam[gcp]<3"],
         "test": [

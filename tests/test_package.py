@@ -115,7 +115,7 @@ def test_metadata(metadata):
     assert metadata["License-Expression"] == "Apache-2.0"
     assert "https://arxiv.org/abs/1412.6632" in metadata["Project-URL"]
     assert set(metadata.get_all("Provides-Extra")) == {
-        "client", "serve", "beam", "train", "heic", "all", "gpu", "dataflow", "test", "benchmark",
+        "client", "serve", "beam", "train", "heic", "milvus", "all", "gpu", "dataflow", "test", "benchmark",
     }  # fmt: skip
     named = re.findall(r":: (3\.\d+)", "\n".join(metadata.get_all("Classifier")))
     python = SpecifierSet(metadata["Requires-Python"])
@@ -138,7 +138,7 @@ def test_the_pinned_versions_are_within_the_bounds(requirements):
             assert pins[requirement.name] in requirement.specifier, requirement
 
 
-OPTIONAL = {"hypertune", "pillow_heif"}  # used where they are installed
+OPTIONAL = {"hypertune", "milvus_lite", "pillow_heif", "pymilvus"}  # used where they are installed
 
 
 def third_party(modules) -> set[str]:
