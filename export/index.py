@@ -28,6 +28,7 @@ if __name__ == "__main__":  # before all other imports: --help needs no TensorFl
     program.main("export.index:build_index", IndexOptions)
 
 import collections
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -39,9 +40,9 @@ from absl import logging
 
 import mrnn_tf
 from export import index_check, index_parts, saved_model, store
-from export.index_parts import PART_ENDING, MakePart
+from export.index_parts import MakePart
 from export.index_signatures import IndexServable
-from mrnn_tf import batch, schema, versions
+from mrnn_tf import batch, files, schema, versions
 from mrnn_tf.config import SAMPLE_SIZE
 from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.index import Entries, Header, Index
@@ -50,6 +51,7 @@ from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.sentences import check_searchable, pad
 from mrnn_tf.run import Run
 from mrnn_tf.split import FeatureReader
+from mrnn_tf.verification import verify
 
 INDEX_FOLDER = "index"  # in assets.extra
 _SHOWN = 3  # results of a search for people
@@ -60,6 +62,11 @@ def build_index(options: IndexOptions) -> str:
     """Writes a version of an index and returns its directory, or fills a vector database."""
     if options.store:
         return store.fill(options)
+    with contextlib.ExitStack() as claimed:
+        return _build_index(options, claimed)
+
+
+def _build_index(options: IndexOptions, claimed: contextlib.ExitStack) -> str:
     beam_options = batch.parse_options(options.beam_flags)
     newest = versions.newest(options.model) or options.model
     options = dataclasses.replace(options, model=newest)
@@ -67,6 +74,8 @@ def build_index(options: IndexOptions) -> str:
     saved_model.refuse_overwriting(directory)
 
     # What there is.
+    if options.verify:
+        verify(options.model, options.data, options.reference_data, options.append_to)
     run = Run.from_saved_model(options.model)
     check_searchable(run.network.model)
     old = _load_old(options, run) if options.append_to else None
@@ -79,21 +88,23 @@ def build_index(options: IndexOptions) -> str:
     parts = index_parts.plan(reader, options.splits, options.sentences, work)
     if tf.io.gfile.exists(work):
         logging.info("Finishing what %s holds in part.", work)
-    tf.io.gfile.makedirs(work)
-    if old:
-        seed = old.header.seed
-        path = tf.io.gfile.join(_index_folder(options.append_to), index_parts.SAMPLE_FILE)
-    else:
-        size, seed = options.sample or SAMPLE_SIZE, options.seed or 0
-        path = index_parts.write_sample(Scorer(run.network.model), reference, size, seed, work)
+    claimed.enter_context(files.alone_in(work))
+    size, seed = options.sample or SAMPLE_SIZE, old.header.seed if old else options.seed or 0
+
+    def sample() -> np.ndarray:
+        if old:
+            return np.asarray(old.sample)
+        return index_parts.sample_images(Scorer(run.network.model), reference, size, seed)
+
+    path = index_parts.write_sample(work, sample)
     if parts:
         batch.run(
             parts,
             MakePart(options.model, options.data, path),
             beam_options,
-            done=lambda: sum(name.endswith(PART_ENDING) for name in tf.io.gfile.listdir(work)),
-            total=len(parts),
-            unit="parts",
+            batch.counted(work),
+            index_parts.size(reader, options.splits, options.sentences),
+            "images and sentences",
         )
     entries, skipped = index_parts.collect(parts, reader)
     if skipped:
@@ -101,8 +112,8 @@ def build_index(options: IndexOptions) -> str:
         logging.warning(told, len(skipped), _text(skipped[0]))
 
     # The index, and the servable around it.
-    sample = index_parts.read_arrays(path)
-    index = _assemble(run, [old, *entries] if old else entries, sample, seed)
+    sampled = index_parts.read_sample(path)
+    index = _assemble(run, [old, *entries] if old else entries, sampled, seed)
     names = [field.name for field in dataclasses.fields(IndexSettings)]
     settings = IndexSettings(**{name: getattr(options, name) for name in names})
     servable = IndexServable(run, index, settings)

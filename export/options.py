@@ -12,14 +12,14 @@ from mrnn_tf.config import (
     SAMPLE_SIZE,
     TOP_K,
     BeamSearch,
-    Config,
+    Verification,
     field,
 )
 from mrnn_tf.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportOptions(Config):
+class ExportOptions(Verification):
     """What is exported, where it goes, and what is fixed then."""
 
     job_dir: str = field(REQUIRED, "the run directory")
@@ -59,7 +59,7 @@ class IndexSettings(BeamSearch):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class IndexOptions(StoreOptions, IndexSettings):
+class IndexOptions(StoreOptions, IndexSettings, Verification):
     """What is indexed, by which model, and where to."""
 
     model: str = field(REQUIRED, "a version of the model, such as models/mrnn/1, or their folder")

@@ -90,7 +90,8 @@ def write(path: str, servable: Exportable, names: Iterable[str]) -> None:
                 for name, value in inputs.items():
                     request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
                 log = prediction_log_pb2.PredictLog(request=request)
-                writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
+                logged = prediction_log_pb2.PredictionLog(predict_log=log)
+                writer.write(logged.SerializeToString(deterministic=True))
 
 
 def _picture(number: int) -> bytes:

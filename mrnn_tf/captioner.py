@@ -291,7 +291,7 @@ def fingerprints(signatures: Mapping[str, Signature]) -> dict[str, str]:
 
 def load_signatures(directory: str, wanted: str) -> Mapping[str, Signature]:
     """The signatures of a SavedModel; refuses one without the `wanted` signature."""
-    loaded = tf.saved_model.load(directory)
+    loaded = versions.load(directory)
     if wanted not in loaded.signatures:
         raise UserError(
             f"{directory} has no signature `{wanted}`; it has {', '.join(loaded.signatures)}."

@@ -69,7 +69,7 @@ def test_what_another_process_is_copying_is_left_alone(built, tmp_path):
     partial = tmp_path / "there" / "1.other.partial"
     partial.mkdir(parents=True)
     os.utime(partial, (0, 0))
-    with files._locked(str(partial)):
+    with files.locked(str(partial)):
         files.publish(built, str(tmp_path / "there" / "1"), last="a.marker")
     assert partial.exists()
     files.publish(built, str(tmp_path / "there" / "2"), last="a.marker")

@@ -173,9 +173,7 @@ def test_a_dataset_that_says_something_else_is_refused(make, tiny_data, tmp_path
     data.mkdir()
     for path in Path(tiny_data).iterdir():
         (data / path.name).write_bytes(path.read_bytes())
-    facts = json.loads((data / "dataset.json").read_text())
-    facts["splits"]["val"]["captions"] += 1
-    (data / "dataset.json").write_text(json.dumps(facts))
+    tiny.edit(data / "dataset.json", lambda facts: facts["splits"]["val"].update(captions=37))
     done = make("--data", data, "--output", tmp_path / "index", *SMALL)
     assert done.code == 1
     assert "'val' hold 12 images and 36 captions, but dataset.json says 12 and 37" in done.error
@@ -187,6 +185,7 @@ def test_an_image_whose_features_are_not_finite_is_refused_by_name(make, tmp_pat
     [path, *_] = records.DatasetInfo.load(data).shards(data, "val")
     with tf.io.TFRecordWriter(path) as writer:
         writer.write(records.serialize("bad.jpg", ["a dog"], np.full(12, np.nan)))
+    records.DatasetInfo.load(data).save(data)
     done = make("--data", data, "--output", tmp_path / "index", *SMALL)
     assert done.code == 1 and "holds NaN or infinity in the features of bad.jpg" in done.error
 

@@ -1,6 +1,8 @@
 """`python -m serving.local` as a real process, asked by gRPC and REST."""
 
+import contextlib
 import os
+import re
 import signal
 import socket
 import threading
@@ -9,6 +11,7 @@ from concurrent import futures
 from pathlib import Path
 
 import grpc
+import hostile
 import numpy as np
 import programs
 import pytest
@@ -32,9 +35,12 @@ def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("local")
     served.write(folder / "models", 3)
     served.write(folder / "models", 1, "other")
-    flags = ("--max_message_bytes=100000", "--request_timeout_seconds=4")
+    flags = ("--max_message_bytes=100000", "--request_timeout_seconds=4", "--max_rows=100")
+    flags += ("--max_inflight_bytes=400000", "--read_timeout_seconds=3", "--max_connections=40")
+    flags += ("--max_text_bytes=1000",)
     with served.serving(folder, folder / "models", *flags) as running:
         yield running
+        assert "Traceback" not in running.program.err
 
 
 def refused(call, *arguments, **named) -> tuple[str, str]:
@@ -95,8 +101,11 @@ BAD = {
     "rows": ("greet", {**GREETING, "scale": X[:, :2]}, {}, "INVALID_ARGUMENT", "equally many"),
     "no rows": ("", {"x": X[:0]}, {}, "INVALID_ARGUMENT", "`x` has no rows"),
     "graph": ("", {"x": X + served.MARK}, {}, "INVALID_ARGUMENT", "marked value"),
+    "many rows": ("", {"x": np.zeros((101, 4), np.float32)}, {}, "INVALID_ARGUMENT", "101 rows"),
+    "long text": ("greet", {**GREETING, "text": ["", "a" * 1001]}, {}, "INVALID_ARGUMENT",
+                  "`text` has a text of 1001 bytes, 1000 are allowed"),
     "long name": ("", {"x": X}, {"name": "ä" * 10000}, "NOT_FOUND", "Latest(ä"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -130,6 +139,73 @@ def test_too_long_and_too_large(server):
     answer = server.http.post("/v1/models/toy:predict", content=b" " * 200_000)
     assert answer.status_code == 413
     assert "100000 bytes" in answer.json()["error"]
+
+
+def answers(server) -> None:
+    """Whether good requests are answered, by both ways."""
+    assert server.predict("double", {"x": 0 * X})["y"].tolist() == [[3] * 4]
+    body = {"instances": [[0] * 4]}
+    answer = server.http.post("/v1/models/toy:predict", json=body, headers={"Connection": "close"})
+    assert answer.json() == {"predictions": [[3] * 4]}
+    assert server.healthy() and server.status()
+
+
+def connection(server) -> socket.socket:
+    host, port = server.url.removeprefix("http://").split(":")
+    return socket.create_connection((host, int(port)), 30)
+
+
+HEAD = b"POST /v1/models/toy:predict HTTP/1.1\r\nHost: x\r\n"
+HALVES = {
+    "nothing": b"",
+    "line": b"POST /v1",
+    "head": HEAD,
+    "body": HEAD + b"Content-Length: 90000\r\n\r\n" + bytes(50000),
+    "chunks": HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n",
+}
+
+
+@pytest.mark.parametrize("case", HALVES)
+def test_a_half_sent_request_ends_in_time(server, case):
+    with connection(server) as half:
+        half.sendall(HALVES[case])
+        answer = b""
+        while not answer.endswith(b"}"):
+            answer += half.recv(10000) or b"}"
+        assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
+        assert answer.endswith(b'{"error": "the request did not arrive in time."}')
+
+
+@pytest.mark.parametrize("case", HALVES)
+def test_many_half_sent_requests_keep_nobody_out(server, case):
+    with contextlib.ExitStack() as stack:
+        for _ in range(100):
+            stack.enter_context(connection(server)).sendall(HALVES[case])
+        answers(server)
+
+
+@pytest.mark.parametrize("method", ["Predict", "GetModelMetadata"])
+def test_half_sent_messages_keep_nobody_out(server, method):
+    with contextlib.ExitStack() as stack:
+        for _ in range(20):
+            name = f"/tensorflow.serving.PredictionService/{method}"
+            stack.enter_context(hostile.half_sent_message(server, name, 90000))
+        answers(server)
+    assert hostile.damaged_message(server) == "INVALID_ARGUMENT"
+
+
+def test_who_hangs_up_is_not_waited_for(server):
+    body = b'{"signature_name": "wait", "instances": [2]}'
+    running = os.cpu_count()
+    for _ in range(running + 1):
+        with connection(server) as hung_up:
+            hung_up.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+            time.sleep(0.1)
+    asked = server.predict("wait", {"seconds": np.array([0], np.float32)})
+    assert asked["waited"].tolist() == [0]
+    seen = server.http.get("/monitoring/prometheus/metrics").text
+    counted = re.search(r'request_count.*"toy".*"REST".*"CANCELLED".* (\d+)', seen)
+    assert int(counted[1]) == running + 1
 
 
 def test_metadata(server):
@@ -200,6 +276,8 @@ REST_BAD = {
     "status of a version": ("GET", "toy/versions/9", b"", 404, "version 9 of model toy"),
     "metadata": ("GET", "none/metadata", b"", 404, "Latest(none)"),
     "vast version": ("GET", f"toy/versions/{10**30}", b"", 400, "Malformed request"),
+    "digits of a version": ("GET", f"toy/versions/{'9' * 10000}", b"", 400, "Malformed request"),
+    "word for a version": ("GET", "toy/versions/x", b"", 400, "Malformed request: GET"),
     "label": ("GET", "toy/labels/stable", b"", 400, "Unrecognized servable version label: stable"),
     "label to ask": ("POST", "toy/labels/stable:predict", b'{"inputs": 1}', 400, "label: stable"),
     "label's verb": ("GET", "toy/labels/stable:predict", b"", 400, "Malformed request: GET"),
@@ -216,6 +294,10 @@ REST_BAD = {
     "signature's type": ("POST", "toy:predict", b'{"signature_name": 1, "inputs": 1}', 400,
                          "must be a string"),
     "surrogate": ("POST", "toy:predict", rb'{"signature_name": "\ud800", "inputs": 1}', 400, "M"),
+    "base64": ("POST", "toy:predict", '{"signature_name": "greet", "inputs": '
+               '{"text": [{"b64": "ä\u0660"}], "scale": [[1, 1]]}}'.encode(), 400, "not base64"),
+    "many rows": ("POST", "toy:predict", b'{"instances": [' + b"[1,2,3,4]," * 100 + b"[1,2,3,4]]}",
+                  400, "101 rows"),
     "graph": ("POST", "toy:predict", b'{"inputs": [[100, 0, 0, 0]]}', 400, "marked value"),
 }  # fmt: skip
 
@@ -254,7 +336,7 @@ def test_versions_switch_under_continuous_requests(tmp_path):
             versions = each.result()
             assert versions == sorted(versions)
             assert {1, 4} <= set(versions) <= {1, 2, 4}
-        assert server.status()[3][1]
+        assert server.status()[3][1] and str(tmp_path) not in server.status()[3][1]
         assert "toy version 3 cannot be loaded" in server.program.err
         assert "serving toy version 4: " in server.program.out
 

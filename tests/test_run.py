@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from mrnn_tf import config, run, text
+from mrnn_tf import config, run, schema, text
 from mrnn_tf.config import ModelConfig, RunConfig, TrainConfig
 from mrnn_tf.data import pipeline, records
 
@@ -62,6 +62,7 @@ def test_a_directory_without_a_run_is_refused(tmp_path):
 
 def test_a_run_of_an_earlier_version_is_read(tiny_job, tmp_path):
     old = shutil.copytree(tiny_job, tmp_path / "job")
+    tiny.edit(old / "config.json")
     content = json.loads((old / "config.json").read_text())
     content["model"]["image_dropout"] = content["train"]["label_smoothing"] = 0.0
     (old / "config.json").write_text(json.dumps(content))
@@ -112,6 +113,7 @@ def test_an_export_with_the_weights_of_another_is_refused(models, tmp_path):
     shutil.copytree(
         models / "mrnn" / "1" / "variables", tmp_path / "1" / "variables", dirs_exist_ok=True
     )
+    (tmp_path / "1" / schema.CHECKSUMS_FILE).unlink()
     with pytest.raises(ValueError, match=r"variables/variables does not fit .*config\.json"):
         run.Run.from_saved_model(str(tmp_path / "1"))
     (tmp_path / "1" / "assets" / "config.json").write_text("{}")

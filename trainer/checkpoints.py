@@ -13,7 +13,7 @@ from collections.abc import Collection
 import tensorflow as tf
 
 from mrnn_tf.errors import UserError
-from mrnn_tf.run import checkpoint_steps
+from mrnn_tf.run import checkpoint_steps, naming_damage
 
 SCRATCH = "ram://scratch"
 _KEPT = 2
@@ -65,13 +65,15 @@ class Checkpoints:
         path = None
         if whole:
             path = _path(self._directory, "model", max(whole))
-            try:
-                # Partial: an earlier version may have saved more.
-                self._state.read(path).assert_existing_objects_matched().expect_partial()
-            except (AssertionError, ValueError, tf.errors.InvalidArgumentError) as error:
-                raise UserError(f"{path} is the checkpoint of another run: {error}") from error
+            with naming_damage(path):
+                try:
+                    # Partial: an earlier version may have saved more.
+                    self._state.read(path).assert_existing_objects_matched().expect_partial()
+                except (AssertionError, ValueError, tf.errors.InvalidArgumentError) as error:
+                    raise UserError(f"{path} is the checkpoint of another run: {error}") from error
             own = _path(self._directory, self._own, max(whole))
-            self._iterator.read(own).assert_consumed()
+            with naming_damage(own):
+                self._iterator.read(own).assert_consumed()
         for kind in kinds:
             _keep(self._results, kind, whole)  # the others would push out good files later
         return path

@@ -28,6 +28,7 @@ from mrnn_tf.config import RunConfig, TrainConfig
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
 from mrnn_tf.text import Vocabulary
+from mrnn_tf.verification import verify
 from trainer import optimization
 from trainer.board import Board
 from trainer.checkpoints import Checkpoints
@@ -91,6 +92,8 @@ def train(
     config, strategy = options.train, strategy or tf.distribute.get_strategy()
 
     # 1. The data.
+    if options.verify:
+        verify(options.data, config.initial_run, options.job_dir, options.checkpoint_dir)
     info = records.DatasetInfo.load(options.data)
     run_config, vocabulary = plan(options, info)
     refuse_other_run(options, run_config)
@@ -186,8 +189,11 @@ def train(
             if is_best:
                 checkpoints.save_best(target)
             if board:
-                board.evaluation(target, measured, is_best)
+                best = float(progress.best_perplexity.numpy())
+                board.evaluation(target, measured, is_best, best)
                 evaluated(target, measured)
+        if board and is_due:
+            board.samples(target)
         stopping = trainer.anyone(stop_requested())
         is_late = trainer.anyone(time.monotonic() - saved_at > _CHECKPOINT_SECONDS)
         if target - saved >= config.checkpoint_steps or is_due or is_late or stopping:
@@ -198,7 +204,7 @@ def train(
     if saved < now:
         checkpoints.save(now)
     best = float(progress.best_perplexity.numpy())
-    return Result(now, True, best, board.end(best) if board else ())
+    return Result(now, True, best, board.end() if board else ())
 
 
 def plan(options: TrainOptions, info: records.DatasetInfo) -> tuple[RunConfig, Vocabulary]:
@@ -215,6 +221,7 @@ def plan(options: TrainOptions, info: records.DatasetInfo) -> tuple[RunConfig, V
         settings = json.dumps([model.to_dict(), config.to_dict(), info.fingerprint])
         digest = hashlib.sha256(settings.encode()).hexdigest()[:12]
         encoder = {**info.encoder, "identity": f"{run.FINETUNED}:{info.identity}:{digest}"}
+    info.checksums.check(schema.VOCABULARY_FILE)
     vocabulary = Vocabulary.load(tf.io.gfile.join(data, schema.VOCABULARY_FILE))
     if len(vocabulary) != info.vocabulary_size:
         raise UserError(
@@ -292,14 +299,14 @@ def refuse_other_run(options: TrainOptions, config: RunConfig) -> None:
 def claim(options: TrainOptions, current: run.Run) -> None:
     """Makes the run's directories its own, unless they are already."""
     for name, directory in options.claimed.items():
-        path = tf.io.gfile.join(directory, schema.CONFIG_FILE)
-        if tf.io.gfile.exists(path):
-            continue
         try:
-            tf.io.gfile.makedirs(directory)
-            if directory == options.job_dir:
-                current.vocabulary.save(tf.io.gfile.join(directory, schema.VOCABULARY_FILE))
-            files.write_json(path, current.config.to_dict())
+            with files.alone_in(directory):
+                refuse_other_run(options, current.config)
+                if tf.io.gfile.exists(tf.io.gfile.join(directory, schema.CONFIG_FILE)):
+                    continue
+                if directory == options.job_dir:
+                    current.vocabulary.save(tf.io.gfile.join(directory, schema.VOCABULARY_FILE))
+                run.save_config(current.config, directory)
         except (OSError, tf.errors.OpError) as error:
             reason = getattr(error, "message", None) or error
             raise UserError(f"`{name}` {directory} cannot be written: {reason}") from None

@@ -159,6 +159,8 @@ def mean_of_highest(similarities: tf.Tensor, weights: tf.Tensor, m: int) -> tf.T
 
 def order(scores: np.ndarray) -> list[int]:
     """The hypotheses, the best first; of equals the one that was first before."""
+    if np.isnan(scores).any():
+        raise UserError("`scores` must not hold NaN, which has no place in an order.")
     return np.argsort(-scores, kind="stable").tolist()
 
 

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from mrnn_tf import decode, schema
 from mrnn_tf.captioner import Caption, Captioner
@@ -13,6 +12,7 @@ from mrnn_tf.data import pipeline
 from mrnn_tf.inference import Inference
 from mrnn_tf.metrics import captions as metrics
 from mrnn_tf.metrics.nbest import NBest
+from mrnn_tf.progress import Progress
 from mrnn_tf.run import Network, Run
 from mrnn_tf.split import Split
 from trainer.loops import Evaluator
@@ -51,7 +51,7 @@ def caption_split(run: Run, split: Split, decoding: Decoding, batch_size: int = 
         return best, vocabulary.sentences(n_best.ids), n_best.log_probs
 
     captions = Captions({row: {} for row in (GREEDY, *decoding.rows)}, {}, {})
-    for start in tqdm(range(0, len(split), batch_size), "captions", unit=" batches", disable=None):
+    for start in Progress(range(0, len(split), batch_size), "captions", unit=" batches"):
         rows = slice(start, start + batch_size)
         best, sentences, log_probs = tf.nest.map_structure(
             lambda tensor: tensor.numpy(), decode_batch(split.features[rows])
