@@ -43,10 +43,12 @@ TRAIN = [
     "jinja2<4",
     "nltk<4",
     "pycocoevalcap<2",
+    "setuptools<82",  # TensorBoard imports its pkg_resources
     "tensorboard~=2.20.0",
     "tf-models-official~=2.20.0",
 ]
 HEIC = ["pillow-heif<2"]
+MILVUS = ["milvus-lite>=3.2,<4", "pymilvus>=3,<4"]
 
 setup(
     name="mrnn_tf",
@@ -84,7 +86,8 @@ setup(
         "beam": BEAM,
         "train": TRAIN,
         "heic": HEIC,
-        "all": [*TRAIN, *HEIC],
+        "milvus": MILVUS,
+        "all": [*TRAIN, *HEIC, *MILVUS],
         "gpu": ["tensorflow[and-cuda]~=2.20.0"],
         "dataflow": ["apache-beam[gcp]<3"],
         "test": [

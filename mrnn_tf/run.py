@@ -50,10 +50,13 @@ class Network(tf.Module):
 
     def take_mean(self, source: pipeline.Source) -> None:
         """Takes the mean features of a split's images, which stand for "no image" later."""
-        features = tf.function(lambda batch: tf.cast(self.features(batch), tf.float64))
-        sums = [tf.reduce_sum(features(batch), axis=0) for batch in self.images(source, 64)]
+        sums = [self._sum(batch) for batch in self.images(source, 64)]
         count = source.info.splits[source.split].images
         self.mean_features.assign(tf.cast(tf.add_n(sums) / count, tf.float32))
+
+    @tf.function(reduce_retracing=True)
+    def _sum(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        return tf.reduce_sum(tf.cast(self.features(batch), tf.float64), axis=0)
 
     def images(self, source: pipeline.Source, batch_size: int) -> tf.data.Dataset:
         """Every image of a split once, as `features` takes them."""

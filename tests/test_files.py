@@ -2,6 +2,7 @@ import multiprocessing
 import os
 import shutil
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -112,9 +113,33 @@ def test_json_is_read_or_refused_with_what_is_wanted(tmp_path):
     assert files.read_json(str(path), "a list is wanted") == ["\u00e9"]
 
 
-@pytest.mark.parametrize("content", ["[" * 100_000, r'["half an emoji \ud83d"]', "9" * 5000])
+def test_a_directory_is_for_one_process_at_a_time(tmp_path):
+    busy = rf"Another process is writing to {tmp_path}/out: wait for its end"
+    for _ in range(2):
+        with files.alone_in(str(tmp_path / "out")):
+            with pytest.raises(ValueError, match=busy), files.alone_in(str(tmp_path / "out")):
+                pass
+            with files.alone_in(str(tmp_path / "other")):
+                pass
+    with files.alone_in("ram://alone"), files.alone_in("ram://alone"):
+        pass  # a store has no locks
+
+
+def test_arrays_are_read_or_refused_by_name(tmp_path):
+    path = str(tmp_path / "a.npz")
+    files.write_arrays(path, some=np.arange(3))
+    assert files.read_arrays(path)["some"].tolist() == [0, 1, 2]
+    for content in (b"", b"PK", (tmp_path / "a.npz").read_bytes()[:-30]):
+        (tmp_path / "a.npz").write_bytes(content)
+        with pytest.raises(ValueError, match=r"a\.npz is damaged .*: delete it and run the same"):
+            files.read_arrays(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" * 100_000, rb'["half an emoji \ud83d"]', b'["\xed\xa0\x80"]', b"9" * 5000]
+)
 def test_json_that_no_value_can_be_made_of_is_refused(tmp_path, content):
-    (tmp_path / "f.json").write_text(content)
+    (tmp_path / "f.json").write_bytes(content)
     with pytest.raises(files.UserError, match=r"f\.json is not whole JSON .*: a list is wanted"):
         files.read_json(str(tmp_path / "f.json"), "a list is wanted")
 

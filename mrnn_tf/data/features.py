@@ -29,6 +29,10 @@ class FeatureTable:
         if names is None and own_names is None:
             raise UserError(f"`features` {path} needs `names`, a file with the image of each row.")
         listed = _read_names(names) if names is not None else [str(n) for n in own_names]
+        try:
+            "\n".join(listed).encode()
+        except UnicodeEncodeError:
+            raise UserError(f"`names` {names or path} has a name that is not Unicode.") from None
         if len(listed) != len(self.array):
             own = f"`features` {path} has {len(self.array)} rows"
             raise UserError(f"{own}, but `names` {names or path} has {len(listed)} names.")

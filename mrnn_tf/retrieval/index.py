@@ -180,7 +180,7 @@ class Index(Entries):
             raise UserError(f"{path} is not the header of an index: {error}") from error
         if model not in (None, header.model):
             raise UserError(
-                f"{folder} is the index of another model: its fingerprint is {header.model[:12]}, "
+                f"{folder} is the index of another model: its fingerprint is {header.model!s:.12}, "
                 f"this model's is {model[:12]}."
             )
         sums.check_sizes()

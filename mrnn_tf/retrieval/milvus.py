@@ -21,6 +21,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import grpc
 import numpy as np
 
 from mrnn_tf import extras, schema
@@ -37,7 +38,7 @@ _REMOTE = re.compile(r"(https?|tcp)://|unix:")
 _NAME = re.compile(r"[A-Za-z_]\w{0,200}", re.ASCII)
 _LONGEST_ID, _LONGEST_VALUE = 4096, 65_535  # bytes
 _ROWS_AT_ONCE = 500
-_VALUES_AT_ONCE = 2**23  # of the projections that a search returns
+_VALUES_AT_ONCE = 2**20  # of the projections that a search returns
 _NO_CONNECTION = 2  # the code of pymilvus
 # Both log, with a traceback, what they also raise.
 _LOGGERS = ("pymilvus", "milvus_lite")
@@ -108,10 +109,10 @@ class MilvusStore:
         for module in ("pymilvus", *["milvus_lite"] * place.is_local):
             if importlib.util.find_spec(module) is None:
                 raise UserError(extras.sentence(str(place), module, "milvus"))
-        for name in _LOGGERS:
-            logging.getLogger(name).setLevel(logging.CRITICAL)
         import pymilvus
 
+        for name in _LOGGERS:  # after the import, which sets their levels
+            logging.getLogger(name).setLevel(logging.CRITICAL)
         self._pymilvus, self._place, self._timeout = pymilvus, place, timeout
         uri = _serve(place.uri, must_exist) if place.is_local else place.uri
         self.address = str(place._replace(uri=uri))
@@ -338,6 +339,11 @@ class MilvusStore:
             else:
                 sentence = f"{self._place} failed: {reason}"
             raise UserError(f"{sentence.rstrip('.')}.") from error
+        except grpc.RpcError as error:
+            reason = f"{error.code().name}, {error.details()}"
+            raise UserError(
+                f"{self._place} gave no answer within {self._timeout:g} s: {reason}."
+            ) from error
 
     @contextlib.contextmanager
     def _closed_on_error(self) -> Iterator[None]:
