@@ -23,6 +23,7 @@ from absl import app, flags, logging
 
 from mrnn_tf import config
 from mrnn_tf.errors import UserError
+from mrnn_tf.escape import printable
 
 Options = TypeVar("Options", bound=config.Config)
 
@@ -145,7 +146,7 @@ def _environment_errors() -> list[type[Exception]]:
 def sentence(error: Exception) -> str:
     """An error as one sentence that names flags where the library named arguments."""
     text = getattr(error, "message", None) or str(error)  # TensorFlow's have a message
-    text = " ".join(text.split()) or type(error).__name__
+    text = printable(" ".join(text.split())) or type(error).__name__
 
     def flag(name: re.Match) -> str:
         return f"--{name[1]}" if name[1] in flags.FLAGS else name[0]
