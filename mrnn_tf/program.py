@@ -135,7 +135,9 @@ def run(function: Callable[[list[str]], None], pass_unknown_flags: bool = False)
         app.run(guarded, flags_parser=parse)
     except KeyboardInterrupt:
         print("stopped by Ctrl-C", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+        os._exit(INTERRUPTED)  # Python would wait for the threads of Beam, however long they take
 
 
 def _environment_errors() -> list[type[Exception]]:
