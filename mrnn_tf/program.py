@@ -15,9 +15,10 @@ import os
 import pathlib
 import pkgutil
 import re
+import signal
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from absl import app, flags, logging
 
@@ -131,13 +132,20 @@ def run(function: Callable[[list[str]], None], pass_unknown_flags: bool = False)
         except flags.Error as error:
             sys.exit(f"error: {error} (--help lists the flags)")
 
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stop)  # Beam would make a traceback of KeyboardInterrupt
     try:
         app.run(guarded, flags_parser=parse)
     except KeyboardInterrupt:
-        print("stopped by Ctrl-C", file=sys.stderr)
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-        os._exit(INTERRUPTED)  # Python would wait for the threads of Beam, however long they take
+        _stop()
+
+
+def _stop(*_) -> NoReturn:
+    """Ends at once, as a kill would: Python would wait for threads, however long they take."""
+    print("stopped by Ctrl-C", file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(INTERRUPTED)
 
 
 def _environment_errors() -> list[type[Exception]]:
