@@ -2,10 +2,11 @@
 
 import os
 import subprocess
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from mrnn_tf import files, program, run
 from mrnn_tf.config import ModelConfig, TrainConfig
@@ -17,22 +18,23 @@ FULL = (OSError, UserError, *program._environment_errors())  # those that end in
 
 
 @pytest.fixture
-def disk(tmp_path):
+def disk():
     """Mounts a disk of a size, or gives it another; returns its folder."""
-    folder = tmp_path / "disk"
+    # Not in pytest's own folders, which could not be removed if the tests were killed.
+    folder, options = Path(tempfile.mkdtemp()), []
 
     def mount(size):
-        is_new = not folder.exists()
-        folder.mkdir(exist_ok=True)
-        options = f"size={size}" if is_new else f"remount,size={size}"
-        command = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-        done = subprocess.run(command, capture_output=True, text=True)
+        command = ["mount", "-t", "tmpfs", "-o", ",".join([*options, f"size={size}"])]
+        done = subprocess.run([*command, "tmpfs", str(folder)], capture_output=True, text=True)
         if done.returncode:
             pytest.skip(f"mounting a small disk is not allowed here: {done.stderr.strip()}")
+        options[:] = ["remount"]
         return folder
 
     yield mount
-    subprocess.run(["umount", str(folder)], check=False)
+    if options:  # lazily: the event files of a run that failed stay open in this process
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+    folder.rmdir()
 
 
 def said(error):
