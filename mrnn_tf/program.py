@@ -157,6 +157,10 @@ def sentence(error: Exception) -> str:
     """An error as one sentence that names flags where the library named arguments."""
     text = getattr(error, "message", None) or str(error)  # TensorFlow's have a message
     text = printable(" ".join(text.split())) or type(error).__name__
+    if full := re.search(r"(?:(\S+); )?No space left on device(?:: '([^']+)')?", text):
+        # TensorFlow names the file before the reason, Python behind it.
+        path = full[1] or full[2] or "a file"
+        text = f"No space left on device for {path}: make room, then the same command goes on."
 
     def flag(name: re.Match) -> str:
         return f"--{name[1]}" if name[1] in flags.FLAGS else name[0]
