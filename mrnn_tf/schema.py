@@ -47,6 +47,7 @@ MODEL, INDEX = "mrnn", "mrnn_index"
 CAPTION, BEAM_DECODE, NEXT_WORD = "caption", "beam_decode", "next_word"
 SENTENCE_LOG_PROB, ENCODE_IMAGE = "sentence_log_prob", "encode_image"
 SEARCH_IMAGES, SEARCH_SENTENCES = "search_images", "search_sentences"
+SEARCH_IMAGES_EXACT, SEARCH_PREFIX = "search_images_exact", "search_prefix"
 SIMILAR_IMAGES, CAPTION_RERANKED = "similar_images", "caption_reranked"
 SERVING_DEFAULT = "serving_default"
 CAPTION_EXAMPLES, EXAMPLES = "caption_examples", "examples"  # string [B], each an Example as above
@@ -56,6 +57,7 @@ WORD_LOG_PROBS, WORD_EVIDENCE = "word_log_probs", "word_evidence"
 LOG_PROB, PERPLEXITY = "log_prob", "perplexity"
 NUM_WORDS, NUM_UNKNOWN = "num_words", "num_unknown"
 REFINED, IDS, SCORES, CONSENSUS = "refined", "ids", "scores", "consensus"
+WORD_SCORES = "word_scores"
 MODEL_INFO, KEYS, VALUES = "model_info", "keys", "values"
 
 # Keys of `model_info`.

@@ -156,6 +156,11 @@ class Client:
         texts = {schema.SENTENCES: sentences}
         return _rows(self.predict(schema.INDEX, schema.SEARCH_IMAGES, texts))
 
+    def search_prefix(self, prefixes: Sequence[str]) -> list[Row]:
+        """As `search_images` by the first words of a sentence, with the `word_scores` of each."""
+        texts = {schema.PREFIX: prefixes}
+        return _rows(self.predict(schema.INDEX, schema.SEARCH_PREFIX, texts))
+
     def search_sentences(self, images: PhotosOrFeatures) -> list[Row]:
         """The indexed `sentences` that fit each image best, with `ids` and `scores`."""
         return self._ask(images, schema.INDEX, schema.SEARCH_SENTENCES)
@@ -307,6 +312,10 @@ def _rows(outputs: dict[str, np.ndarray]) -> list[Row]:
             kept = ranks > np.float32(schema.MISSING_LOG_PROB)
             row = {name: array[kept] for name, array in row.items()}
         row = {name: tensors.to_python(array) for name, array in row.items()}
+        if schema.WORD_SCORES in row:
+            row[schema.WORD_SCORES] = [
+                own[: len(np.trim_zeros(own, "b"))] for own in row[schema.WORD_SCORES]
+            ]
         if {schema.WORDS, schema.WORD_LOG_PROBS} <= row.keys():
             lengths = [sum(map(bool, words)) for words in row[schema.WORDS]]
             for name in row.keys() & {schema.WORDS, schema.WORD_LOG_PROBS, schema.WORD_EVIDENCE}:

@@ -93,6 +93,7 @@ COMMANDS = {
     "next": Command("PHOTO [PREFIX ...]", ("file", "prefix"), Client.next_words, _WORDS),
     "encode": Command("PHOTO ...", ("file",), _encode, _features),
     "search": Command("SENTENCE ...", ("sentence",), Client.search_images, _IDS),
+    "prefix": Command("PREFIX ...", ("prefix",), Client.search_prefix, _IDS),
     "sentences": Command("PHOTO ...", ("file",), Client.search_sentences, _SENTENCES),
     "similar": Command("PHOTO ...", ("file",), Client.similar_images, _IDS),
     "rerank": Command("PHOTO ...", ("file",), Client.caption_reranked, _CONSENSUS),

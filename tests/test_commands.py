@@ -155,6 +155,7 @@ def test_a_sentence_of_too_many_words_is_an_error(ask, server, photos):
         (["next", "11.png", "a dog"], "11.png  a dog\n   -0.500  dog\n   -1.000  größe\n"),
         (["next", "11.png"], "11.png\n   -0.500  </s>\n   -1.000  größe\n"),
         (["encode", "11.png"], "11.png\n11 5 255\n"),
+        (["prefix", "a dog"], "a dog\n    2.500  a dog.jpg\n"),
         (["search", "dog", "cat"], "dog\n    2.500  dog.jpg\ncat\n    2.500  cat.jpg\n"),
         (["similar", "11.png"], "11.png\n   -0.500  11.jpg\n"),
         (["rerank", "11.png"], "11.png\n    1.500  11 wide\n    1.000  a dog\n"),
