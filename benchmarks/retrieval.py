@@ -56,7 +56,7 @@ def main(_) -> None:
     sample = scorer.project(training[marginal.sample_rows(len(training), _SAMPLE, 0)])
     texts = [text for own in split.captions for text in own]
     chosen = [texts[row] for row in np.random.default_rng(0).permutation(len(texts))]
-    baseline = _score(run, chosen[:20], scorer.project(split.features[:1000]))
+    baseline = _score(run, chosen[:4], scorer.project(split.features[:500]))
     seconds = {}
     for count in map(int, _COUNTS.value):
         images, _ = mixtures(scorer, split.features, count)

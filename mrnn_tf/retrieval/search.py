@@ -123,7 +123,6 @@ class Searcher:
         """
         words, images = tf.cast(words, tf.int32), self.arrays["images"]
         count = listed(images.shape[0], k, shortlist, IMAGE_ROOTS)
-
         first = min(k, count)
 
         def search(queries: tf.Tensor) -> Hits:
