@@ -31,6 +31,7 @@ from mrnn_tf import schema
 from mrnn_tf.consensus.neighbours import NeighbourSearch
 from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.retrieval import marginal, search
+from mrnn_tf.retrieval.centres import Centres
 from mrnn_tf.retrieval.index import NO_IMAGE, Index, Texts
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.search import BY_COUNT, Hits, Searcher, SentenceTable, listed
@@ -52,7 +53,8 @@ def main(_) -> None:
     scorer = Scorer(run.network.model)
     val, train = (Split.read(run, _DATA.value, split) for split in (schema.VAL, schema.TRAIN))
     sample = train.features[marginal.sample_rows(len(train.features), 200, 0)]
-    mean = scorer.project(sample).mean(axis=0)
+    centres = Centres.of(scorer.project(sample))
+    mean = centres.mean
     texts = [text for split in (val, train) for own in split.captions for text in own]
     words = pad(run.vocabulary.ids(tf.constant(texts)).to_list())
     of_val = sum(map(len, val.captions))
@@ -62,7 +64,7 @@ def main(_) -> None:
     for count in map(int, _COUNTS.value):
         images, photos = mixtures(scorer, train.features, count)
         print(f"{count:,} images, {len(asked)} queries")
-        _projections(Searcher(scorer, mean, images), images, sentences)
+        _projections(Searcher(scorer, centres, images), images, sentences)
         servable = _servable(run, mean, images, [train.captions[photo] for photo in photos])
         _refined(servable, asked)
         _whitened(servable, asked)
@@ -171,7 +173,8 @@ def _sentences(
         sample=mean[np.newaxis],
         header=None,  # it is not saved
     )
-    searchers = [Searcher(scorer, mean, asked[:0], each) for each in (table, index.table)]
+    centres = Centres.of(mean[np.newaxis])
+    searchers = [Searcher(scorer, centres, asked[:0], each) for each in (table, index.table)]
     kept = _kept(*(searcher.search_sentences(asked, _K) for searcher in searchers))
     sides = {each: lambda each=each: each.search_sentences(asked[:1], _K) for each in searchers}
     before, after = _seconds(sides).values()

@@ -1,19 +1,23 @@
-"""The speed of the served search, side by side with scoring every pair and bare matrix products.
+"""The speed of the served search, side by side with scoring every pair and the last release's.
 
     python benchmarks/retrieval.py --job_dir runs/best --data data/flickr8k
 
 Needs a trained run: how much can be left out depends on what the network has learned. Images beyond
 those of the split are resampled: mixtures of two images of one split, projected anew. Queries are
-captions of the validation split. Sides run in turns in one process with all threads and the best
-block size of the baselines; the best round counts.
+captions of the validation split. Sides run in turns in one process; the best round counts. On a
+machine that others use too, `--clock cpu` compares processor time.
 
 - Scoring: softmax rows per second of log P(s|I) to the matrix products of the same shapes.
-- The signature `search_images` of an index, for the ten best images, to scoring every pair.
-- Exact search, which finds the same ten, to scoring every pair.
-- How both grow with the number of images, and the recall of the exact ten by shortlists.
-- The recall of the exact ten sentences of images, in the other direction.
+- The signature `search_images` of an index, for the ten best images, to scoring every pair (timed
+  on 10,000 images at most, and taken as often) and to the signature of release 0.1, which scored a
+  shortlist of four roots whole; how many of the exact ten each finds.
+- 16 queries together to one by one, `search_images_exact`, and `search_prefix` word by word.
+- How all that grows with the number of images, and the memory of the process.
+- The recall of the exact ten sentences of images, in the other direction, by shortlists.
 """
 
+import resource
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -22,7 +26,8 @@ import timing
 from absl import app, flags
 from mixtures import mixtures
 
-from export.index_signatures import IndexServable, IndexSettings
+from export.index_signatures import IndexServable
+from export.options import IndexSettings
 from mrnn_tf import schema
 from mrnn_tf.retrieval import marginal, softmax
 from mrnn_tf.retrieval.index import NO_IMAGE, Index, Texts
@@ -34,11 +39,12 @@ from mrnn_tf.split import Split
 
 _JOB_DIR = flags.DEFINE_string("job_dir", None, "A trained run.", required=True)
 _DATA = flags.DEFINE_string("data", None, "Its records.", required=True)
-_QUERIES = flags.DEFINE_integer("queries", 20, "Sentences that are searched for.")
 _RECALL_QUERIES = flags.DEFINE_integer("recall_queries", 200, "Sentences that recall is taken of.")
 _COUNTS = flags.DEFINE_list("counts", ["1000", "10000", "100000"], "Numbers of images.")
 _ROUNDS = flags.DEFINE_integer("rounds", 3, "Rounds of each side; the best counts.")
-_K = 10
+_CLOCK = flags.DEFINE_enum("clock", "wall", ["wall", "cpu"], "What is compared.")
+_SENTENCES = flags.DEFINE_bool("sentences", True, "Search for sentences too.")
+_K, _SAMPLE, _TOGETHER, _ALL_PAIRS = 10, 5000, 16, 10_000
 _BLOCKS = (512, 1024, 2048, 4096)
 
 
@@ -47,18 +53,25 @@ def main(_) -> None:
     scorer = Scorer(run.network.model)
     split = Split.read(run, _DATA.value, schema.VAL)
     training = Split.read(run, _DATA.value, schema.TRAIN).features
-    sample = scorer.project(training[marginal.sample_rows(len(training), 200, 0)])
+    sample = scorer.project(training[marginal.sample_rows(len(training), _SAMPLE, 0)])
     texts = [text for own in split.captions for text in own]
     chosen = [texts[row] for row in np.random.default_rng(0).permutation(len(texts))]
-    baseline = _score(run, chosen, scorer.project(split.features[:1000]))
+    baseline = _score(run, chosen[:4], scorer.project(split.features[:500]))
+    seconds = {}
     for count in map(int, _COUNTS.value):
         images, _ = mixtures(scorer, split.features, count)
-        _search(_servable(run, images, sample, []), baseline, chosen)
-    images = scorer.project(split.features)
-    searcher = _servable(run, images, sample, texts).searcher
-    asked = images[: _RECALL_QUERIES.value]
-    print(f"{len(texts):,} sentences, {len(asked)} images")
-    _recall(lambda shortlist: searcher.search_sentences(asked, _K, shortlist), len(texts))
+        servable = _servable(run, images, sample, [])
+        del images
+        seconds[count] = _search(servable, baseline, chosen)
+    first, *more = seconds
+    for count in more:
+        print(f"{count:,} images: {seconds[count] / seconds[first]:.2f} times {first:,}")
+    if _SENTENCES.value:
+        images = scorer.project(split.features)
+        searcher = _servable(run, images, sample, texts).searcher
+        asked = images[: _RECALL_QUERIES.value]
+        print(f"{len(texts):,} sentences, {len(asked)} images")
+        _recall(lambda shortlist: searcher.search_sentences(asked, _K, shortlist), len(texts))
 
 
 def _servable(run: Run, images: np.ndarray, sample: np.ndarray, texts: list[str]) -> IndexServable:
@@ -76,9 +89,14 @@ def _servable(run: Run, images: np.ndarray, sample: np.ndarray, texts: list[str]
     return IndexServable(run, index, IndexSettings(k=_K))
 
 
+def _seconds(sides: dict[str, Callable[[], object]]) -> dict[str, float]:
+    clock = time.process_time if _CLOCK.value == "cpu" else time.perf_counter
+    return timing.best_seconds(sides, _ROUNDS.value, clock=clock)
+
+
 def _score(run: Run, texts: list[str], images: np.ndarray) -> Scorer:
     """Prints rows per second of scoring to those of the products alone; the fastest scorer."""
-    words = _words(run, texts[: _QUERIES.value])
+    words = _words(run, texts)
     rows = np.count_nonzero(words) * len(images)
 
     def of_block(block: int) -> tuple[Scorer, Callable, Callable]:
@@ -93,10 +111,7 @@ def _score(run: Run, texts: list[str], images: np.ndarray) -> Scorer:
 
     default, sides = softmax.ROWS, {block: of_block(block) for block in _BLOCKS}
     softmax.ROWS = default
-    score, products = (
-        timing.best_seconds({block: side[i] for block, side in sides.items()}, _ROUNDS.value)
-        for i in (1, 2)
-    )
+    score, products = (_seconds({block: side[i] for block, side in sides.items()}) for i in (1, 2))
     block = min(score, key=score.get)
     print(
         f"scoring: {rows / score[block]:,.0f} rows a second in blocks of {block}, "
@@ -105,42 +120,97 @@ def _score(run: Run, texts: list[str], images: np.ndarray) -> Scorer:
     return sides[block][0]
 
 
-def _search(servable: IndexServable, baseline: Scorer, texts: list[str]) -> None:
-    images, searcher = servable.index.images, servable.searcher
-    asked = texts[: max(1, _QUERIES.value * 1000 // max(1000, len(images)))]
+def _search(servable: IndexServable, baseline: Scorer, texts: list[str]) -> float:
+    """Prints how the searches of an index compare; the seconds of one query."""
+    images, signatures = servable.searcher.arrays["images"], servable.signatures()
+    asked = texts[:_TOGETHER]
     words, queries = _words(servable, asked), tf.constant(asked)
-    spec = tf.TensorSpec([None], tf.string)
-    served = tf.function(servable.search_images, input_signature=[spec]).get_concrete_function()
+    served = signatures[schema.SEARCH_IMAGES]
+    exact = signatures[schema.SEARCH_IMAGES_EXACT]
+    few = images[:_ALL_PAIRS].numpy()
+    released = _released(servable)
 
     def every_pair() -> np.ndarray:
-        return baseline.matrix(baseline.read(words), images)
+        return baseline.matrix(baseline.read(words[:1]), few)
 
-    expected = np.argsort(-every_pair(), axis=1, kind="stable")[:, :_K]
-    exact = searcher.search_images(words, _K, None)
     sides = {
-        "pairs": every_pair,
-        "served": lambda: served(queries),
-        "exact": lambda: searcher.search_images(words, _K, None),
+        "every pair": every_pair,
+        "released": lambda: released(words[:1]),
+        "one": lambda: served(queries[:1]),
+        "together": lambda: served(queries),
+        "one by one": lambda: [served(queries[row : row + 1]) for row in range(len(asked))],
+        "exact": lambda: exact(queries[:1]),
     }
-    pairs, two_stage, exactly = timing.best_seconds(sides, _ROUNDS.value).values()
-    share = int(exact.softmax_rows) / (np.count_nonzero(words) * len(images))
+    took = _seconds(sides)
+    every = took["every pair"] * images.shape[0] / len(few)
     print(
-        f"{len(images):,} images, {len(words)} queries, every pair "
-        f"{1e3 * pairs / len(words):,.0f} ms a query: the signature {pairs / two_stage:.1f} times "
-        f"as fast; exact {pairs / exactly:.1f} times, with {share:.3f} of the softmax rows and "
-        f"{np.mean(exact.rows == expected):.1%} of the ten the same"
+        f"{images.shape[0]:,} images, one query {1e3 * took['one']:,.1f} ms: "
+        f"{took['released'] / took['one']:.1f} times as fast as release 0.1, "
+        f"{every / took['one']:,.0f} times as scoring every pair (exact "
+        f"{every / took['exact']:,.0f}); {len(asked)} together "
+        f"{took['one by one'] / took['together']:.2f} times as fast as one by one"
     )
+    if len(few) == images.shape[0]:
+        best = np.argsort(-every_pair(), axis=1, kind="stable")[0, :_K]
+        same = exact(queries[:1])[schema.IDS].numpy()[0].astype(int) == best
+        print(f"  {same.mean():.0%} of the exact ten are those of every pair")
+    _prefixes(signatures[schema.SEARCH_PREFIX], max(asked, key=lambda text: len(text.split())))
     many = _words(servable, texts[: _RECALL_QUERIES.value])
-    _recall(lambda shortlist: searcher.search_images(many, _K, shortlist), len(images))
+    search = servable.searcher.search_images
+    expected = search(many, _K, None).rows
+    for name, rows in (("the signature", search(many, _K).rows), ("release 0.1", released(many))):
+        print(f"  {_share(expected, rows):.2%} of the exact ten by {name}, {len(many)} queries")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    print(f"  {peak:.1f} GB at the most so far", flush=True)
+    return took["one"]
+
+
+def _released(servable: IndexServable) -> Callable[[np.ndarray], np.ndarray]:
+    """The search of release 0.1: a shortlist by the mean image, scored whole, query by query."""
+    scorer, arrays = servable.searcher.scorer, servable.searcher.arrays
+    count = min(shortlist_size(arrays["images"].shape[0]), arrays["images"].shape[0])
+
+    @tf.function(input_signature=[tf.TensorSpec([1, None], tf.int32)])
+    def search(words: tf.Tensor) -> tf.Tensor:
+        sentences = scorer.read(words)
+        vectors = scorer.expand(sentences, arrays["mean"]).vectors
+        estimates = tf.matmul(vectors, arrays["images"], transpose_b=True)
+        near = tf.math.top_k(estimates[0], count).indices
+        scores = scorer.pairs(sentences, tf.zeros_like(near), arrays["images"], near)
+        return tf.gather(near, tf.math.top_k(scores, _K).indices)
+
+    return lambda words: np.stack([search(words[row : row + 1]) for row in range(len(words))])
+
+
+def _prefixes(signature: Callable, sentence: str) -> None:
+    """Prints what another word of a prefix costs, to a prefix of one word."""
+    words = sentence.split()
+    lengths = sorted({1, len(words) // 2, len(words) // 2 + 1, len(words) - 1, len(words)})
+    took = _seconds(
+        {
+            length: lambda length=length: signature(tf.constant([" ".join(words[:length])]))
+            for length in lengths
+        }
+    )
+    told = ", ".join(f"{length} words {1e3 * took[length]:.1f} ms" for length in lengths)
+    more = (took[lengths[-1]] - took[1]) / (lengths[-1] - 1)
+    print(f"  prefixes: {told}; another word {more / took[1]:.2f} of a prefix of one word")
 
 
 def _recall(search: Callable[[int | None], Hits], items: int) -> None:
-    """How many of the exact ten shortlists of several lengths hold."""
-    best = search(None).rows.numpy()
+    """How many of the exact ten shortlists of several lengths hold, and their softmax rows."""
+    best = search(None).rows
     for shortlist in sorted({100, 200, 400, shortlist_size(items)}):
-        rows = search(shortlist).rows.numpy()
-        recall = np.mean([len({*a} & {*b}) / _K for a, b in zip(best, rows, strict=True)])
-        print(f"  {recall:.1%} of the exact ten in a shortlist of {shortlist}, {len(best)} queries")
+        hits = search(shortlist)
+        print(
+            f"  {_share(best, hits.rows):.1%} of the exact ten in a shortlist of {shortlist}, "
+            f"{int(hits.softmax_rows) / len(best):,.0f} softmax rows, {len(best)} queries"
+        )
+
+
+def _share(expected: np.ndarray, rows: np.ndarray) -> float:
+    pairs = zip(np.asarray(expected), np.asarray(rows), strict=True)
+    return np.mean([len({*one} & {*other}) / _K for one, other in pairs])
 
 
 def _words(run: Run | IndexServable, texts: list[str]) -> np.ndarray:

@@ -5,9 +5,10 @@ Example:
     python -m export.index --model models/mrnn/1 --data data/flickr8k --output models/mrnn_index
 
 Writes the next version, models/mrnn_index/1 at first, with the signatures search_images,
-search_sentences, similar_images, caption_reranked and model_info, and the arrays of the index in
-assets.extra/index. More images, with or without captions, more sentences, which belong to no image,
-and images to be left out make a new version of an index without computing the rest again:
+search_images_exact, search_prefix, search_sentences, similar_images, caption_reranked and
+model_info, and the arrays of the index in assets.extra/index. More images, with or without
+captions, more sentences, which belong to no image, and images to be left out make a new version of
+an index without computing the rest again:
 
     python -m export.index --model models/mrnn/1 --append_to models/mrnn_index/1 \\
         --data data/new --sentences more.txt --delete ids.txt --output models/mrnn_index

@@ -30,6 +30,8 @@ def expected(servable: IndexServable, name: str, inputs: Tensors, found: Tensors
         return {schema.VALUES: np.stack(rows)}
     compute, *texts, score = {
         schema.SEARCH_IMAGES: (_images, schema.IDS, schema.SCORES),
+        schema.SEARCH_IMAGES_EXACT: (_images, schema.IDS, schema.SCORES),
+        schema.SEARCH_PREFIX: (_images_by_prefix, schema.IDS, schema.SCORES),
         schema.SEARCH_SENTENCES: (_sentences, schema.SENTENCES, schema.IDS, schema.SCORES),
         schema.SIMILAR_IMAGES: (_similar_images, schema.IDS, schema.SCORES),
         schema.CAPTION_RERANKED: (_caption_reranked, schema.CAPTIONS, schema.CONSENSUS),
@@ -41,7 +43,10 @@ def expected(servable: IndexServable, name: str, inputs: Tensors, found: Tensors
         rows.append(_ranked(compute(servable, query, results), results))
     best, scores = zip(*rows, strict=True)
     columns = np.moveaxis(np.array(best, object), -1, 0)  # [texts, queries, K]
-    return {**dict(zip(texts, columns, strict=True)), score: np.stack(scores)}
+    values = {**dict(zip(texts, columns, strict=True)), score: np.stack(scores)}
+    if name == schema.SEARCH_PREFIX:
+        values[schema.WORD_SCORES] = _word_scores(servable, queries, found[schema.IDS])
+    return values
 
 
 def _ranked(scored: Scored, found: list[Result]) -> tuple[list[Result], np.ndarray]:
@@ -57,15 +62,36 @@ def _ranked(scored: Scored, found: list[Result]) -> tuple[list[Result], np.ndarr
 
 
 def _images(servable: IndexServable, sentence: str, found: list[Result]) -> Scored:
-    index = servable.index
-    [ids] = servable.vocabulary.ids([sentence]).to_list()
-    if len(ids) > servable.settings.max_text_words or not set(ids) - {schema.UNKNOWN_ID}:
+    return _by_words(servable, sentence, found, servable.settings.max_text_words, [schema.END_ID])
+
+
+def _images_by_prefix(servable: IndexServable, prefix: str, found: list[Result]) -> Scored:
+    return _by_words(servable, prefix, found, servable.settings.max_prefix_words, [])
+
+
+def _by_words(
+    servable: IndexServable, text: str, found: list[Result], max_words: int, end: list[int]
+) -> Scored:
+    [ids] = servable.vocabulary.ids([text]).to_list()
+    if len(ids) > max_words or not set(ids) - {schema.UNKNOWN_ID}:
         return []
-    names = [(image_id,) for image_id in index.ids]
+    names = [(image_id,) for image_id in servable.index.ids]
     rows = _compared(servable, names, found)
-    words = np.array([[*ids, schema.END_ID]] * len(rows))
-    scores = _log_probs(servable, words, index.images[rows])
+    scores = _log_probs(servable, np.array([ids + end] * len(rows)), servable.index.images[rows])
     return [(names[row], score) for row, score in zip(rows, scores, strict=True)]
+
+
+def _word_scores(servable: IndexServable, prefixes: np.ndarray, found: np.ndarray) -> np.ndarray:
+    """log P [B, K, T] of every word of the prefixes by the images found [B, K]."""
+    index, rows = servable.index, {image_id: row for row, image_id in enumerate(servable.index.ids)}
+    scores = np.zeros((*found.shape, servable.settings.max_prefix_words), np.float32)
+    for query, prefix in enumerate(prefixes):
+        [ids] = servable.vocabulary.ids([prefix]).to_list()
+        for rank, image_id in enumerate(found[query]):
+            if image_id:
+                image = index.images[[rows[image_id]]]
+                scores[query, rank, : len(ids)] = _word_log_probs(servable, np.array([ids]), image)
+    return scores
 
 
 def _sentences(servable: IndexServable, features: np.ndarray, found: list[Result]) -> Scored:
@@ -90,14 +116,20 @@ def _compared(servable: IndexServable, names: list[Result], found: list[Result])
 
 def _log_probs(servable: IndexServable, words: np.ndarray, images: np.ndarray) -> np.ndarray:
     """log P [P] of sentences [P, T] by images a [P, M], by the layers of the Keras model."""
-    model, scores = servable.network.model, np.zeros(len(words))
-    inputs = np.pad(words[:, :-1], [(0, 0), (1, 0)], constant_values=schema.START_ID)
+    scores = np.zeros(len(words))
     for first in range(0, len(words), _PAIRS_AT_ONCE):
         block = slice(first, first + _PAIRS_AT_ONCE)
-        logits = model.logits_from(model.word_part(inputs[block]), {"multimodal": images[block]})
-        chosen = tf.gather(tf.nn.log_softmax(logits), words[block], batch_dims=2).numpy()
-        scores[block] = np.where(words[block] != schema.PAD_ID, chosen, 0.0).sum(axis=1)
+        scores[block] = _word_log_probs(servable, words[block], images[block]).sum(axis=1)
     return scores
+
+
+def _word_log_probs(servable: IndexServable, words: np.ndarray, images: np.ndarray) -> np.ndarray:
+    """As `_log_probs`, of every word [P, T], zero at padding."""
+    model = servable.network.model
+    inputs = np.pad(words[:, :-1], [(0, 0), (1, 0)], constant_values=schema.START_ID)
+    logits = model.logits_from(model.word_part(inputs), {"multimodal": images})
+    chosen = tf.gather(tf.nn.log_softmax(logits), words, batch_dims=2).numpy()
+    return np.where(words != schema.PAD_ID, chosen, 0.0)
 
 
 def _similar_images(servable: IndexServable, features: np.ndarray, found: list[Result]) -> Scored:

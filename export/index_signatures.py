@@ -19,6 +19,7 @@ from mrnn_tf.consensus.similarity import CiderD
 from mrnn_tf.inference import Inference, zeros_to_nan
 from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.model_info import KEYS, ModelInfo
+from mrnn_tf.retrieval.centres import Centres
 from mrnn_tf.retrieval.index import Index
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.search import Searcher, listed
@@ -40,7 +41,8 @@ class IndexServable:
         self.network, self.vocabulary, self.settings = run.network, run.vocabulary, settings
         self.info = ModelInfo(run, settings.to_dict())
         self.index, images = index, np.asarray(index.images)
-        self.searcher = Searcher(Scorer(run.network.model), index.mean, images, index.table)
+        centres = Centres.of(index.sample)
+        self.searcher = Searcher(Scorer(run.network.model), centres, images, index.table)
         self._similar = RefinedSearch(self.searcher.arrays["images"])
         # The last text is empty and stands for a missing one, and for the image of no sentence.
         owners = np.append(np.where(index.owners < 0, len(images), index.owners), len(images))
@@ -58,13 +60,22 @@ class IndexServable:
 
     def search_images(self, sentences: tf.Tensor) -> dict[str, tf.Tensor]:
         """The images that give each sentence the highest log P(s|I)."""
-        ids, _ = self.vocabulary.short_ids(sentences, self.settings.max_text_words)
-        ends = tf.fill([tf.shape(sentences)[0], 1], schema.END_ID)
-        words = tf.concat([ids, tf.RaggedTensor.from_tensor(ends)], axis=1)
-        hits = self.searcher.search_images(
-            words.to_tensor(schema.PAD_ID), self.settings.k, self.settings.shortlist
-        )
-        return self._images(hits.rows, hits.scores)
+        return self._search_images(sentences, self.settings.shortlist)
+
+    def search_images_exact(self, sentences: tf.Tensor) -> dict[str, tf.Tensor]:
+        """As `search_images`, certainly the best of all images."""
+        return self._search_images(sentences, None)
+
+    def search_prefix(self, prefix: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The images that give the first words of a sentence the highest log P, and each word's."""
+        words = self._words(prefix, self.settings.max_prefix_words)
+        hits = self.searcher.search_images(words, self.settings.k, self.settings.shortlist)
+        scores = self.searcher.word_scores(words, hits.rows)
+        padding = self.settings.max_prefix_words - tf.shape(words)[1]
+        scores = tf.pad(scores, [[0, 0], [0, 0], [0, padding]])
+        shape = [None, self.settings.k, self.settings.max_prefix_words]
+        found = self._images(hits.rows, hits.scores)
+        return {**found, schema.WORD_SCORES: tf.ensure_shape(scores, shape)}
 
     def search_sentences(self, features: tf.Tensor) -> dict[str, tf.Tensor]:
         """The sentences with the highest log P(s|I) - log P(s), and whose they are."""
@@ -109,8 +120,11 @@ class IndexServable:
         size = self.network.model.feature_size
         features = tf.TensorSpec([None, size], tf.float32, schema.FEATURES)
         sentences = tf.TensorSpec([None], tf.string, schema.SENTENCES)
+        prefix = tf.TensorSpec([None], tf.string, schema.PREFIX)
         methods = {
             schema.SEARCH_IMAGES: (self.search_images, sentences),
+            schema.SEARCH_IMAGES_EXACT: (self.search_images_exact, sentences),
+            schema.SEARCH_PREFIX: (self.search_prefix, prefix),
             schema.SEARCH_SENTENCES: (self.search_sentences, features),
             schema.SIMILAR_IMAGES: (self.similar_images, features),
             schema.MODEL_INFO: (self.info.lookup, KEYS),
@@ -134,6 +148,18 @@ class IndexServable:
         root.similar, root.cider = self._similar, self._cider
         root.neighbourhood, root.info = self.neighbourhood, self.info
         return root
+
+    def _search_images(self, sentences: tf.Tensor, shortlist: int | None) -> dict[str, tf.Tensor]:
+        words = self._words(sentences, self.settings.max_text_words, [schema.END_ID])
+        hits = self.searcher.search_images(words, self.settings.k, shortlist)
+        return self._images(hits.rows, hits.scores)
+
+    def _words(self, texts: tf.Tensor, max_words: int, end: Sequence[int] = ()) -> tf.Tensor:
+        """The word ids [B, T] of texts, padded; a text of more than `max_words` has none."""
+        ids, _ = self.vocabulary.short_ids(texts, max_words)
+        ends = tf.repeat(tf.constant(end, tf.int32, [1, len(end)]), tf.shape(texts)[0], axis=0)
+        words = tf.concat([ids, tf.RaggedTensor.from_tensor(ends)], axis=1)
+        return words.to_tensor(schema.PAD_ID)
 
     def _project(self, features: tf.Tensor) -> tf.Tensor:
         """a [B, M] of images; NaN where features are zero or not finite."""

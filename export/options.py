@@ -56,6 +56,7 @@ class IndexSettings(BeamSearch):
         NEIGHBOURS, "near images whose captions they are compared with", at_least=1
     )
     max_text_words: int = field(MAX_TEXT_WORDS, "a query of more finds nothing", at_least=1)
+    max_prefix_words: int = field(30, "a prefix of more finds nothing", at_least=1)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

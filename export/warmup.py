@@ -69,6 +69,8 @@ def calls(servable: Exportable, rows: int, names: Collection[str]) -> list[Call]
         schema.ENCODE_IMAGE: (schema.IMAGE_BYTES,),
         schema.CAPTION_EXAMPLES: (schema.EXAMPLES,),
         schema.SEARCH_IMAGES: (schema.SENTENCES,),
+        schema.SEARCH_IMAGES_EXACT: (schema.SENTENCES,),
+        schema.SEARCH_PREFIX: (schema.PREFIX,),
         schema.SEARCH_SENTENCES: (schema.FEATURES,),
         schema.SIMILAR_IMAGES: (schema.FEATURES,),
         schema.CAPTION_RERANKED: (schema.FEATURES,),

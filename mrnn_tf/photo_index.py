@@ -26,10 +26,14 @@ from mrnn_tf.text import Vocabulary
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """An image of an index, by its id there: for photographs of a folder their path."""
+    """An image of an index, by its id there: for photographs of a folder their path.
+
+    `words` are what the words of a prefix add to the score, in their order; else it is empty.
+    """
 
     path: str
     score: float
+    words: tuple[float, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +62,9 @@ class PhotoIndex:
 
     >>> index = mrnn_tf.PhotoIndex.load(index_version)
     >>> index.search("a red picture", k=1)
-    [Match(path='...', score=-...)]
+    [Match(path='...', score=-..., words=())]
     >>> index.similar(photo, k=1)
-    [Match(path='...', score=...)]
+    [Match(path='...', score=..., words=())]
     """
 
     def __init__(
@@ -113,17 +117,31 @@ class PhotoIndex:
         return self._vocabulary.unknown(sentence)
 
     def search(
-        self, sentences: str | Sequence[str], k: int | None = None
+        self, sentences: str | Sequence[str], k: int | None = None, *, exact: bool = False
     ) -> list[Match] | list[list[Match]]:
         """The images with the highest log P(sentence | image), best first.
 
         A list of sentences gives a list of results. A sentence without a word that the model knows,
         or with more words than the index reads (200 by default), finds nothing; `unknown_words`
-        tells the former.
+        tells the former. An exact search is slower, and misses none of the best.
         """
         queries = [sentences] if isinstance(sentences, str) else list(sentences)
-        results = self._run(schema.SEARCH_IMAGES, Match, k, sentences=tf.constant(queries))
+        signature = self._newer(schema.SEARCH_IMAGES_EXACT) if exact else schema.SEARCH_IMAGES
+        results = self._run(signature, Match, k, sentences=tf.constant(queries, tf.string))
         return results[0] if isinstance(sentences, str) else results
+
+    def search_prefix(self, prefix: str, k: int | None = None) -> list[Match]:
+        """The images that fit the first words of a sentence best, with the score of every word."""
+        outputs = self._signatures[self._newer(schema.SEARCH_PREFIX)](prefix=tf.constant([prefix]))
+        ids, scores, words = (
+            outputs[name][0].numpy() for name in (schema.IDS, schema.SCORES, schema.WORD_SCORES)
+        )
+        check_count("k", k, len(ids))
+        return [
+            Match(_plain(path), float(score), tuple(np.trim_zeros(own, "b").tolist()))
+            for path, score, own in zip(ids, scores, words, strict=True)
+            if score > schema.MISSING_LOG_PROB / 2
+        ][:k]
 
     def sentences(
         self, images: Photo | Sequence[Photo], k: int | None = None
@@ -144,6 +162,15 @@ class PhotoIndex:
         if schema.CAPTION_RERANKED not in self._signatures:
             raise UserError("The index has too few captioned images to rerank captions by.")
         return self._about(images, schema.CAPTION_RERANKED, RerankedCaption, k)
+
+    def _newer(self, signature: str) -> str:
+        """A signature that indexes of earlier releases do not have."""
+        if signature not in self._signatures:
+            raise UserError(
+                f"The index has no signature `{signature}`: make it again with `python -m "
+                "export.index`."
+            )
+        return signature
 
     def _about(self, images, signature: str, result: type, k: int | None) -> list:
         def ask(features: np.ndarray, _) -> list[list]:

@@ -58,6 +58,7 @@ SENTENCE_VECTOR, VECTORS = "sentence_vector", "vectors"
 SCORE_IMAGES, SCORE_PROJECTIONS = "score_images", "score_projections"
 UNBATCHED = (SCORE_IMAGES,)  # every row by every sentence: requests must not be joined
 SEARCH_IMAGES, SEARCH_SENTENCES = "search_images", "search_sentences"
+SEARCH_IMAGES_EXACT, SEARCH_PREFIX = "search_images_exact", "search_prefix"
 SIMILAR_IMAGES, CAPTION_RERANKED = "similar_images", "caption_reranked"
 SERVING_DEFAULT = "serving_default"
 CAPTION_EXAMPLES, EXAMPLES = "caption_examples", "examples"  # string [B], each an Example as above
@@ -68,6 +69,7 @@ LOG_PROB, PERPLEXITY = "log_prob", "perplexity"
 NUM_WORDS, NUM_UNKNOWN = "num_words", "num_unknown"
 REFINED, IDS, SCORES, CONSENSUS = "refined", "ids", "scores", "consensus"
 PROJECTIONS = "projections"  # float [B, M], V_I I
+WORD_SCORES = "word_scores"
 MODEL_INFO, KEYS, VALUES = "model_info", "keys", "values"
 
 # Keys of `model_info`.

@@ -32,6 +32,12 @@ _OUTPUTS = {
     },
     schema.ENCODE_IMAGE: {schema.FEATURES: ("f", "BD"), schema.REFINED: ("f", "BM")},
     schema.SEARCH_IMAGES: {schema.IDS: _TEXTS, schema.SCORES: _NUMBERS},
+    schema.SEARCH_IMAGES_EXACT: {schema.IDS: _TEXTS, schema.SCORES: _NUMBERS},
+    schema.SEARCH_PREFIX: {
+        schema.IDS: _TEXTS,
+        schema.SCORES: _NUMBERS,
+        schema.WORD_SCORES: ("f", "BNT"),
+    },
     schema.SEARCH_SENTENCES: {
         schema.SENTENCES: _TEXTS,
         schema.IDS: _TEXTS,
@@ -96,6 +102,9 @@ def to_rows(outputs: Mapping[str, np.ndarray]) -> list[Row]:
             kept = ranks > np.float32(schema.MISSING_LOG_PROB)
             row = {name: array[kept] for name, array in row.items()}
         row = {name: tensors.to_python(array) for name, array in row.items()}
+        if schema.WORD_SCORES in row:
+            scores = row[schema.WORD_SCORES]
+            row[schema.WORD_SCORES] = [own[: len(np.trim_zeros(own, "b"))] for own in scores]
         if {schema.WORDS, schema.WORD_LOG_PROBS} <= row.keys():
             lengths = [sum(map(bool, words)) for words in row[schema.WORDS]]
             for name in row.keys() & {schema.WORDS, schema.WORD_LOG_PROBS, schema.WORD_EVIDENCE}:

@@ -201,6 +201,11 @@ class Client:
         columns = [list(zip(*hits, strict=True)) or ((), ()) for hits in results]
         return [{schema.IDS: [*ids], schema.SCORES: [*scores]} for ids, scores in columns]
 
+    def search_prefix(self, prefixes: Sequence[str]) -> list[Row]:
+        """As `search_images` by the first words of a sentence, with the `word_scores` of each."""
+        texts = {schema.PREFIX: prefixes}
+        return to_rows(self.predict(schema.INDEX, schema.SEARCH_PREFIX, texts))
+
     def search_sentences(self, images: PhotosOrFeatures) -> list[Row]:
         """The indexed `sentences` that fit each image best, with `ids` and `scores`."""
         return self._ask(images, schema.INDEX, schema.SEARCH_SENTENCES)

@@ -34,6 +34,7 @@ TAKES = {
     (schema.MODEL, schema.NEXT_WORD): {schema.FEATURES: _NUMBERS, schema.PREFIX: _TEXT},
     (schema.MODEL, schema.SENTENCE_LOG_PROB): {schema.FEATURES: _NUMBERS, schema.SENTENCES: _TEXT},
     (schema.INDEX, schema.SEARCH_IMAGES): {schema.SENTENCES: _TEXT},
+    (schema.INDEX, schema.SEARCH_PREFIX): {schema.PREFIX: _TEXT},
     (schema.INDEX, schema.SEARCH_SENTENCES): {schema.FEATURES: _NUMBERS},
     (schema.INDEX, schema.SIMILAR_IMAGES): {schema.FEATURES: _NUMBERS},
     (schema.INDEX, schema.CAPTION_RERANKED): {schema.FEATURES: _NUMBERS},
@@ -164,6 +165,10 @@ class Answering(
             schema.IDS: [[s.decode() + ".jpg", ""] for s in sentences],
             schema.SCORES: np.float32([[2.5, missing]] * len(sentences)),
         }
+
+    def _search_prefix(self, prefix):
+        words = np.float32([[[-1.5, -1, 0], [0, 0, 0]]] * len(prefix))
+        return {**self._search_images(prefix), schema.WORD_SCORES: words}
 
     def _search_sentences(self, features):
         return {

@@ -77,6 +77,9 @@ def test_searches(client, server):
     assert client.search_images(["dog", "cat"]) == [
         {"ids": [f"{name}.jpg"], "scores": [2.5]} for name in ("dog", "cat")
     ]
+    assert client.search_prefix(["a dog"]) == [
+        {"ids": ["a dog.jpg"], "scores": [2.5], "word_scores": [[-1.5, -1.0]]}
+    ]
     assert client.search_sentences([photo(9)]) == [
         {"sentences": ["9 wide", "other"], "ids": ["one.jpg", "two.jpg"], "scores": [3.0, 1.0]}
     ]
@@ -85,8 +88,8 @@ def test_searches(client, server):
         {"captions": ["9 wide", "a dog"], "log_probs": [-3.0, -2.0], "consensus": [1.5, 1.0]}
     ]
     assert [name for name, _ in server.asked] == [
-        "search_images", "encode_image", "search_sentences", "model_info", "model_info",
-        "encode_image", "similar_images", "caption_reranked",
+        "search_images", "search_prefix", "encode_image", "search_sentences", "model_info",
+        "model_info", "encode_image", "similar_images", "caption_reranked",
     ]  # fmt: skip
 
 

@@ -3,47 +3,70 @@ import pytest
 import searching
 import tensorflow as tf
 
-from mrnn_tf.retrieval.expansion import bounds, word_bounds
+from mrnn_tf.retrieval import expansion as expansions
 
 
 @pytest.fixture(scope="module", params=["mrnn", "mrnn_shared"])
 def expanded(request):
     scorer, read, images, expected = searching.searched(request.param)
-    mean = images.mean(axis=0)
-    return scorer, read, images, expected, mean, scorer.expand(read, mean)
+    # Of 23 words none, 4 and 16 are summed one by one.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(expansions, "LEVELS", (0, 4, 16))
+        points = images[:3]
+        local = expansions.expand_around(scorer.readout, read, points, expansions.LEVELS)
+        yield scorer, read, images, expected, points, local
 
 
-def bounds_of(expansion, images):
-    return tf.function(bounds)(expansion, tf.constant(images)).numpy()
+def every_bound(local, images, bound):
+    columns = tf.range(len(images))
+    rows = [bound(local, row, tf.constant(images), columns) for row in range(len(local.words))]
+    return np.stack(rows)
 
 
-def test_no_score_is_above_its_bound(expanded):
-    _, _, images, expected, _, expansion = expanded
-    highest = bounds_of(expansion, images)
+def test_no_score_is_above_its_bounds_and_every_level_is_tighter(expanded):
+    _, _, images, expected, _, local = expanded
+    gaps = []
+    for level in range(3):
+        bound = lambda *args, level=level: expansions.tight_bounds(*args, level=level)  # noqa: E731
+        highest = every_bound(local, images, bound)
+        assert (highest >= expected - 1e-4).all()
+        gaps.append((highest - expected).mean())
+    assert gaps[0] > gaps[1] > gaps[2] > 0
+
+
+@pytest.mark.parametrize("point", [0, 2])
+def test_no_score_is_above_its_bound_from_one_point(expanded, point):
+    _, _, images, expected, _, local = expanded
+    highest = every_bound(local, images, lambda *args: expansions.bounds(*args, point=point))
     assert (highest >= expected - 1e-4).all()
     assert (highest > expected + 0.1).any()  # a bound, not the score
+    from_all = every_bound(local, images, lambda *args: expansions.tight_bounds(*args, level=0))
+    assert (from_all <= highest + 1e-4).all()
+    np.testing.assert_allclose(highest[:, point], expected[:, point], atol=1e-4)
 
 
-def test_the_bounds_of_words_add_up(expanded):
-    _, read, images, _, _, expansion = expanded
-    rows = np.repeat(np.arange(len(read.words)), len(images))
-    every = np.tile(images, (len(read.words), 1))
-    by_word = tf.function(word_bounds)(expansion, tf.constant(rows), tf.constant(every)).numpy()
-    assert (by_word[read.words.numpy()[rows] == 0] == 0).all()
-    highest = bounds_of(expansion, images)
-    np.testing.assert_allclose(by_word.sum(1).reshape(highest.shape), highest, atol=1e-4)
+def test_a_level_of_all_words_is_the_score(expanded, monkeypatch):
+    scorer, read, images, expected, points, _ = expanded
+    monkeypatch.setattr(expansions, "LEVELS", (0, 99))
+    local = expansions.expand_around(scorer.readout, read, points, expansions.LEVELS)
+    highest = every_bound(local, images, expansions.tight_bounds)
+    np.testing.assert_allclose(highest, expected, atol=1e-4)
 
 
-def test_all_is_exact_at_the_mean_image(expanded):
-    scorer, read, _, _, mean, expansion = expanded
-    exact = scorer.matrix(read, mean[np.newaxis])[:, 0]
-    np.testing.assert_allclose(expansion.log_probs.numpy().sum(axis=1), exact, atol=1e-4)
-    np.testing.assert_allclose(bounds_of(expansion, mean[np.newaxis])[:, 0], exact, atol=1e-4)
+def test_all_is_exact_at_the_points(expanded):
+    scorer, read, _, _, points, local = expanded
+    exact = scorer.matrix(read, points)
+    np.testing.assert_allclose(local.log_probs.numpy().sum(axis=1), exact, atol=1e-4)
+    at_one = scorer.expand(read, points[1])
+    np.testing.assert_allclose(at_one.log_probs.numpy().sum(axis=1), exact[:, 1], atol=1e-4)
+    np.testing.assert_allclose(at_one.vectors, local.vectors[:, 1], atol=1e-4)
 
 
-def test_vectors_are_the_slope_at_the_mean_image(expanded):
-    scorer, read, images, _, mean, expansion = expanded
-    step = 3e-3 * (images - mean)
-    change = scorer.matrix(read, mean + step) - scorer.matrix(read, mean - step)
-    np.testing.assert_allclose(2 * expansion.vectors.numpy() @ step.T, change, atol=1e-3)
-    assert np.abs(change).max() > 0.05
+def test_vectors_are_the_slopes_at_the_points(expanded):
+    scorer, read, images, _, points, local = expanded
+    for centre, point in enumerate(points):
+        step = 3e-3 * (images - point)
+        change = scorer.matrix(read, point + step) - scorer.matrix(read, point - step)
+        told = 2 * local.vectors[:, centre].numpy() @ step.T
+        np.testing.assert_allclose(told, change, atol=1e-3)
+        assert np.abs(change).max() > 0.05

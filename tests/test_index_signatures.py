@@ -68,6 +68,37 @@ def test_images_are_ranked_by_the_probability_of_the_sentence(functions, run, in
     assert again[schema.IDS].tolist() == found[schema.IDS].tolist()
 
 
+def test_an_exact_search_finds_the_best_of_all_whatever_the_shortlist(run, index):
+    sentences = ["a red dog", "there is a blue boat zxqv here", "", "zxqv"]
+    words = pad(run.vocabulary.ids(sentences[:2]).to_list())
+    scorer = Scorer(run.network.model)
+    scores = scorer.matrix(scorer.read(words), np.asarray(index.images))
+    best = np.argsort(-scores, axis=1)[:, :K]
+    settings = dataclasses.replace(SMALL, shortlist=1)
+    functions = IndexServable(run, index, settings).signatures()
+    found = ask(functions, schema.SEARCH_IMAGES_EXACT, sentences)
+    assert found[schema.IDS][:2].tolist() == [[index.ids[i] for i in row] for row in best]
+    assert missing(found, 2) and missing(found, 3)
+
+
+def test_a_prefix_finds_images_and_tells_what_every_word_adds(functions, run, index):
+    prefixes = ["a red", "there is a blue boat", "", "zxqv", "a " * 31]
+    found = ask(functions, schema.SEARCH_PREFIX, prefixes)
+    scorer = Scorer(run.network.model)
+    for row, prefix in enumerate(prefixes[:2]):
+        words = np.array(run.vocabulary.ids([prefix]).to_list(), np.int32)
+        scores = scorer.matrix(scorer.read(words), np.asarray(index.images))[0]
+        best = np.argsort(-scores, kind="stable")[:K]
+        assert found[schema.IDS][row].tolist() == [index.ids[i] for i in best]
+        np.testing.assert_allclose(found[schema.SCORES][row], scores[best], 1e-4, 1e-4)
+        by_word = found[schema.WORD_SCORES][row]
+        assert by_word.shape == (K, SMALL.max_prefix_words)
+        assert (by_word[:, : words.size] < 0).all() and (by_word[:, words.size :] == 0).all()
+        np.testing.assert_allclose(by_word.sum(axis=1), scores[best], 1e-4, 1e-4)
+    assert [missing(found, row) for row in (2, 3, 4)] == [True] * 3
+    assert (found[schema.WORD_SCORES][2:] == 0).all()
+
+
 def test_sentences_are_ranked_by_what_they_owe_to_the_image(functions, run, index, features):
     scorer = Scorer(run.network.model)
     sentences = scorer.read(np.asarray(index.words))

@@ -44,6 +44,22 @@ def test_more_results_than_were_exported_are_refused(index):
             index.search("Everything is red here", k=k)
 
 
+def test_an_exact_search_and_a_search_while_typing(index):
+    sentence = "Everything is red here"
+    exact = index.search(sentence, exact=True)
+    assert [match.path for match in exact] == [match.path for match in index.search(sentence)]
+    typed = index.search_prefix("everything is red", k=2)
+    assert {match.path for match in typed} == {"0.png", "3.png"}
+    assert len(typed[0].words) == 3 and sum(typed[0].words) == pytest.approx(typed[0].score, 1e-4)
+    assert index.search_prefix("zyx") == []
+
+
+def test_what_an_earlier_index_does_not_have_is_named(signatures):
+    earlier = {name: signatures[name] for name in ("search_images", "similar_images")}
+    with pytest.raises(UserError, match="no signature `search_prefix`: make it again"):
+        PhotoIndex(earlier).search_prefix("a")
+
+
 def test_images_are_encoded_by_the_model_beside_the_index(index, tmp_path):
     photo = tmp_path / "red.png"
     photo.write_bytes(tiny.picture(RED))

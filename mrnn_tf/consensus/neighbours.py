@@ -16,6 +16,7 @@ MISSING = -1  # a neighbour that does not exist
 TEMPERATURE = 0.4  # of whitened features, which have one scale in every dataset
 _MORE = 16  # candidates beyond those wanted, where equal distances may hide
 _BATCH_SIZE = 64
+_BLOCK = 65536  # images that are refined at once
 
 
 class Near(NamedTuple):
@@ -164,11 +165,18 @@ class RefinedSearch(NeighbourSearch):
     """
 
     def __init__(self, projections: tf.Variable):
-        a, refined = projections.numpy(), scaled_tanh(projections).numpy()
         super(NeighbourSearch, self).__init__()
-        self._images = projections
-        self._squares = tf.Variable(np.einsum("im,im->i", refined, refined), trainable=False)
-        slopes = np.einsum("im,im->m", a, refined) / np.maximum(np.einsum("im,im->m", a, a), 1e-12)
+        self._images, projections = projections, projections.numpy()
+        squares = np.zeros(len(projections), np.float32)
+        products, lengths = np.zeros((2, projections.shape[1]), np.float32)
+        for first in range(0, len(projections), _BLOCK):
+            a = projections[first : first + _BLOCK]
+            refined = scaled_tanh(a).numpy()
+            squares[first : first + _BLOCK] = np.einsum("im,im->i", refined, refined)
+            products += np.einsum("im,im->m", a, refined)
+            lengths += np.einsum("im,im->m", a, a)
+        self._squares = tf.Variable(squares, trainable=False)
+        slopes = products / np.maximum(lengths, 1e-12)
         self._slopes = tf.Variable(slopes, trainable=False)
 
     def _products(self, queries):

@@ -1,16 +1,21 @@
-"""Sentences expanded around the mean image: estimates and upper bounds of log P(s|I).
+"""Sentences expanded around images: estimates and upper bounds of log P(s|I).
 
-With p the softmax at the mean image and d_t = U_{w_t} - E_p[U], two things follow for an image
-a = V_I I, both exact at the mean image and to first order around it:
+With p the softmax at a point a_k and d_t = U_{w_t} - E_p[U], three things follow for an image
+a = V_I I, all exact at a_k:
 
-- an inner product: log P(s|a) is about c_s + v_s (a - mean), with v_s = sum_t g2'(h_t + mean) d_t;
-- a bound: log P(w_t|a) <= log P(w_t|mean) + d_t (g2(h_t + a) - g2(h_t + mean)), because the
-  logarithm of the softmax's sum is convex in the logits (Jensen's inequality).
+- an inner product, to first order: log P(s|a) is about c_k + v_k (a - a_k), with c_k = log P(s|a_k)
+  and v_k = sum_t g2'(h_t + a_k) d_t;
+- a bound: log P(w_t|a) <= log P(w_t|a_k) + d_t (g2(h_t + a) - g2(h_t + a_k)), because the
+  logarithm of the softmax's sum is convex in the logits (Jensen's inequality);
+- a tighter bound: the sum over the words that are likely at the points, term by term, and Jensen's
+  inequality for the rest of the sum alone, at the point where that is highest.
 
-The first chooses a shortlist among any number of images, the second leaves out what cannot win: it
-costs one row of M where the softmax costs M x V.
+The first chooses a shortlist among any number of images, the others leave out what cannot win. The
+second costs one row of M, the third one for each likely word, where the softmax costs M x V.
 """
 
+from collections.abc import Callable
+from itertools import pairwise
 from typing import NamedTuple
 
 import tensorflow as tf
@@ -18,80 +23,164 @@ import tensorflow as tf
 from mrnn_tf import schema
 from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.retrieval.sentences import EncodedSentences
-from mrnn_tf.retrieval.softmax import FLOATS, Readout, in_blocks
+from mrnn_tf.retrieval.softmax import FLOATS, ROWS, Readout, in_blocks
 
-_BOUNDS_AT_ONCE = 2**20  # values of g2(h + a); they stay in the cache
+LEVELS = (0, 32, 256)  # likely words that are summed one by one; benchmarks/shortlists.py
+_AT_ONCE = 2**20  # values of g2(h + a); they stay in the cache
+_SMALLEST = 1e-30  # the probability of the rest where nothing is left
 
 
 class Expansion(NamedTuple):
-    """Sentences around the mean image; all but `h` is zero at padding."""
+    """Sentences around the mean image; `log_probs` is zero at padding."""
 
     h: tf.Tensor  # float [S, T, M], the words' part of the sentences
     words: tf.Tensor  # int [S, T]
-    directions: tf.Tensor  # float [S, T, M], d_t
     log_probs: tf.Tensor  # float [S, T], log P(w_t|mean)
-    offsets: tf.Tensor  # float [S, T], log P(w_t|mean) - d_t g2(h_t + mean)
     vectors: tf.Tensor  # float [S, M], v_s
+
+
+class LocalExpansion(NamedTuple):
+    """Sentences around C points, for bounds of L levels; all but `h` is zero at padding."""
+
+    h: tf.Tensor  # float [S, T, M], the words' part of the sentences
+    words: tf.Tensor  # int [S, T]
+    log_probs: tf.Tensor  # float [S, T, C], log P(w_t|a_k)
+    vectors: tf.Tensor  # float [S, C, M], v_k
+    likely: tf.Tensor  # int [S, T, W], the likeliest words first
+    rests: tf.Tensor  # float [S, T, L, C, M], E[U] over the words that are not among a level's
+    offsets: tf.Tensor  # float [S, T, L, C], so that rests m + offsets <= log of the rest's sum
+    word_vectors: tf.Tensor  # float [V, M], U
+    biases: tf.Tensor  # float [V], of the words
 
 
 def expand(readout: Readout, sentences: EncodedSentences, mean: tf.Tensor) -> Expansion:
     """Expands sentences at the mean image [M]; one softmax row a word."""
+    local = expand_around(readout, sentences, mean[tf.newaxis], levels=(0,))
+    return Expansion(*sentences, local.log_probs[..., 0], local.vectors[:, 0])
+
+
+def expand_around(
+    readout: Readout,
+    sentences: EncodedSentences,
+    points: tf.Tensor,
+    levels: tuple[int, ...] = LEVELS,
+) -> LocalExpansion:
+    """Expands sentences at points [C, M]; a softmax row for every word and point."""
     h, words = sentences
-    places = tf.where(words != schema.PAD_ID)
+    size, vocabulary_size = readout.kernel.shape
+    levels = [min(level, vocabulary_size) for level in levels]
+    places, word_vectors = tf.where(words != schema.PAD_ID), tf.transpose(readout.kernel)
 
-    def at_mean(numbers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def at_points(numbers: tf.Tensor) -> tuple[tf.Tensor, ...]:
         at = tf.gather(places, numbers)
-        own = tf.gather_nd(words, at)
-        log_probs = tf.nn.log_softmax(readout.logits(scaled_tanh(tf.gather_nd(h, at) + mean)))
-        expected = tf.matmul(tf.exp(log_probs), readout.kernel, transpose_b=True)
-        directions = tf.transpose(tf.gather(readout.kernel, own, axis=1)) - expected
-        return directions, tf.gather(log_probs, own, batch_dims=1)
+        own = tf.gather_nd(words, at)[:, tf.newaxis]
+        m = scaled_tanh(tf.gather_nd(h, at)[:, tf.newaxis] + points)  # [n, C, M]
+        logits = readout.logits(tf.reshape(m, [-1, size]))
+        log_sums = tf.reduce_logsumexp(logits, axis=1, keepdims=True)
+        shape = tf.concat([tf.shape(m)[:2], [vocabulary_size]], axis=0)
+        log_probs = tf.reshape(logits - log_sums, shape)
+        log_sums = tf.reshape(log_sums, shape[:2])
+        probabilities = tf.exp(log_probs)
+        log_probs = tf.gather(log_probs, own, axis=2, batch_dims=1)[..., 0]
 
-    specs = tf.TensorSpec([None, readout.kernel.shape[0]]), FLOATS
-    directions, log_probs = in_blocks(at_mean, tf.shape(places)[0], specs)
-    directions = tf.scatter_nd(places, directions, tf.shape(h, tf.int64))
-    log_probs = tf.scatter_nd(places, log_probs, tf.shape(words, tf.int64))
-    m = scaled_tanh(h + mean)
-    slope = (1.7159 - m * m / 1.7159) * (2 / 3)  # the derivative of g2, by its value
-    offsets = log_probs - tf.reduce_sum(directions * m, axis=-1)
-    vectors = tf.reduce_sum(slope * directions, axis=1)
-    return Expansion(h, words, directions, log_probs, offsets, vectors)
+        highest = tf.reduce_max(probabilities, axis=1)
+        likely = tf.math.top_k(highest, levels[-1]).indices
+        rest = probabilities
+        if levels[-1]:
+            # Of equal probabilities all leave the rest, which is a lower bound then still.
+            least = tf.gather(highest, likely[:, -1:], batch_dims=1)
+            rest = tf.where((highest < least)[:, tf.newaxis], probabilities, 0.0)
+        masses = [tf.reduce_sum(rest, axis=2)]
+        sums = tf.matmul(tf.reshape(rest, [-1, vocabulary_size]), word_vectors)
+        sums = [tf.reshape(sums, tf.shape(m))]
+        # A lower level's rest has the words between the two as well.
+        for low, high in reversed([*pairwise(levels)]):
+            between = likely[:, low:high]
+            more = tf.gather(probabilities, between, axis=2, batch_dims=1)
+            masses.append(masses[-1] + tf.reduce_sum(more, axis=2))
+            sums.append(sums[-1] + tf.matmul(more, tf.gather(word_vectors, between)))
+        masses = tf.maximum(tf.stack(masses[::-1], axis=1), _SMALLEST)  # [n, L, C]
+        rests = tf.stack(sums[::-1], axis=1) / masses[..., tf.newaxis]
+        offsets = tf.reduce_sum(rests * m[:, tf.newaxis], axis=3)
+        offsets = log_sums[:, tf.newaxis] + tf.math.log(masses) - offsets
+        slope = (1.7159 - m * m / 1.7159) * (2 / 3)  # the derivative of g2, by its value
+        vectors = slope * (tf.gather(word_vectors, own) - rests[:, 0])
+        return log_probs, vectors, likely, rests, offsets
+
+    specs = (
+        tf.TensorSpec([None, None]),
+        tf.TensorSpec([None, None, size]),
+        tf.TensorSpec([None, levels[-1]], tf.int32),
+        tf.TensorSpec([None, len(levels), None, size]),
+        tf.TensorSpec([None, len(levels), None]),
+    )
+    at_once = tf.maximum(1, ROWS // tf.shape(points)[0])
+    expanded = in_blocks(at_points, tf.shape(places)[0], specs, at_once)
+
+    def placed(values: tf.Tensor) -> tf.Tensor:
+        shape = tf.concat([tf.shape(words), tf.shape(values)[1:]], axis=0)
+        return tf.scatter_nd(places, values, tf.cast(shape, tf.int64))
+
+    log_probs, vectors, *bounding = map(placed, expanded)
+    vectors = tf.reduce_sum(vectors, axis=1)
+    return LocalExpansion(h, words, log_probs, vectors, *bounding, word_vectors, readout.bias)
 
 
-def word_bounds(expansion: Expansion, sentence: tf.Tensor, images: tf.Tensor) -> tf.Tensor:
-    """The highest log P [P, T] of the words of sentence `sentence[p]` by image p of [P, M]."""
-    length = tf.shape(expansion.words)[1]
+def bounds(
+    expansion: LocalExpansion,
+    row: tf.Tensor,
+    images: tf.Tensor,
+    columns: tf.Tensor,
+    point: int = 0,
+) -> tf.Tensor:
+    """The highest log P [P] of sentence `row` by image `columns[p]` of a [I, M], from one point."""
+    length = tf.math.count_nonzero(expansion.words[row], dtype=tf.int32)
+    words = expansion.words[row, :length]
+    rests, offsets = expansion.rests[row, :length, 0, point], expansion.offsets[row, :, 0, point]
+    directions = 1.7159 * (tf.gather(expansion.word_vectors, words) - rests)  # [T, M]
+    offset = tf.reduce_sum(tf.gather(expansion.biases, words)) - tf.reduce_sum(offsets)
 
-    def bounds(numbers: tf.Tensor) -> tf.Tensor:
-        at = tf.gather(sentence, numbers)
-        m = scaled_tanh(tf.gather(expansion.h, at) + tf.gather(images, numbers)[:, tf.newaxis])
-        products = tf.reduce_sum(m * tf.gather(expansion.directions, at), axis=-1)
-        return tf.reshape(tf.gather(expansion.offsets, at) + products, [-1])
+    def of_block(tanh: tf.Tensor) -> tf.Tensor:
+        return offset + tf.reduce_sum(tf.linalg.matvec(tanh, directions), axis=0)
 
-    at_once = _images_at_once(expansion, length)
-    values = in_blocks(bounds, tf.shape(sentence)[0], FLOATS, at_once)
-    return tf.reshape(values, [-1, length])
-
-
-def bounds(expansion: Expansion, images: tf.Tensor) -> tf.Tensor:
-    """The highest log P [S, I] of every sentence by every image a [I, M]."""
-
-    def of_sentence(row: tf.Tensor) -> tf.Tensor:
-        length = tf.math.count_nonzero(expansion.words[row], dtype=tf.int32)
-        h, directions = expansion.h[row, :length], expansion.directions[row, :length]
-        offset = tf.reduce_sum(expansion.offsets[row])
-
-        def of_images(numbers: tf.Tensor) -> tf.Tensor:
-            m = scaled_tanh(h[:, tf.newaxis] + tf.gather(images, numbers))  # [T, I, M]
-            return offset + tf.reduce_sum(tf.linalg.matvec(m, directions), axis=0)
-
-        at_once = _images_at_once(expansion, length)
-        return in_blocks(of_images, tf.shape(images)[0], FLOATS, at_once)
-
-    rows = tf.range(tf.shape(expansion.words)[0])
-    values = tf.map_fn(of_sentence, rows, fn_output_signature=FLOATS)
-    return tf.reshape(values, [-1, tf.shape(images)[0]])
+    return _by_image(of_block, expansion.h[row, :length], images, columns)
 
 
-def _images_at_once(expansion: Expansion, length: tf.Tensor) -> tf.Tensor:
-    return tf.maximum(1, _BOUNDS_AT_ONCE // tf.maximum(1, length * tf.shape(expansion.h)[2]))
+def tight_bounds(
+    expansion: LocalExpansion,
+    row: tf.Tensor,
+    images: tf.Tensor,
+    columns: tf.Tensor,
+    level: int = -1,
+) -> tf.Tensor:
+    """As `bounds`, tighter, from all points, with the likely words of one of `LEVELS`."""
+    length = tf.math.count_nonzero(expansion.words[row], dtype=tf.int32)
+    likely = expansion.likely[row, :length, : LEVELS[level]]
+    words = tf.concat([expansion.words[row, :length, tf.newaxis], likely], axis=1)
+    vectors = tf.gather(expansion.word_vectors, words)  # [T, 1 + W, M]
+    vectors = 1.7159 * tf.concat([vectors, expansion.rests[row, :length, level]], axis=1)
+    offsets = tf.gather(expansion.biases, words), expansion.offsets[row, :length, level]
+    offsets = tf.concat(offsets, axis=1)[:, tf.newaxis]
+    end = tf.shape(words)[1]
+
+    def of_block(tanh: tf.Tensor) -> tf.Tensor:
+        logits = tf.matmul(tanh, vectors, transpose_b=True) + offsets  # [T, P, 1 + W + C]
+        rest = tf.reduce_max(logits[..., end:], axis=-1, keepdims=True)
+        terms = tf.concat([logits[..., 1:end], rest], axis=-1)
+        return tf.reduce_sum(logits[..., 0] - tf.reduce_logsumexp(terms, axis=-1), axis=0)
+
+    return _by_image(of_block, expansion.h[row, :length], images, columns)
+
+
+def _by_image(
+    compute: Callable[[tf.Tensor], tf.Tensor], h: tf.Tensor, images: tf.Tensor, columns: tf.Tensor
+) -> tf.Tensor:
+    """What `compute` makes [P] of g2(h + a) / 1.7159 [T, P, M] of the images, a block at a time."""
+    h = h[:, tf.newaxis] * (2 / 3)
+
+    def of_block(numbers: tf.Tensor) -> tf.Tensor:
+        a = tf.gather(images, tf.gather(columns, numbers))
+        return compute(tf.tanh(h + a * (2 / 3)))
+
+    at_once = tf.maximum(1, _AT_ONCE // tf.maximum(1, tf.size(h)))
+    return in_blocks(of_block, tf.shape(columns)[0], FLOATS, at_once)

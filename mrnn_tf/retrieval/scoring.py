@@ -2,8 +2,7 @@
 
 The image enters at the multimodal layer only, so a sentence is read once for all images and an
 image is projected once for all words: what remains for every word and image is one row of the
-softmax. log P(s|I) is a sum over words whose h are known before an image is touched, so the words
-may be summed in any order, and a pair is dropped as soon as an upper bound misses its threshold.
+softmax. Of many pairs those are scored whose upper bounds (see `expansion`) reach their thresholds.
 
 The methods take NumPy arrays or tensors and are traced into the servable of an index, but for
 `project` and `matrix`.
@@ -19,14 +18,21 @@ from mrnn_tf.model.mrnn import MRNN
 from mrnn_tf.retrieval import expansion as expansions
 from mrnn_tf.retrieval import sentences as reading
 from mrnn_tf.retrieval import softmax
-from mrnn_tf.retrieval.expansion import Expansion
+from mrnn_tf.retrieval.expansion import Expansion, LocalExpansion
 from mrnn_tf.retrieval.sentences import EncodedSentences
 
+_FEW = 64  # candidates of a sentence whose bounds are tightened in any case
+_FREQUENT = 256  # words that a rough bound sums
 ROUNDING = 1e-3  # between two ways to one score: a bound that misses by less still counts
 _FLOATS = tf.TensorSpec([None, None])
 _INTS, _IDS = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, None], tf.int32)
 _SENTENCES = EncodedSentences(tf.TensorSpec([None, None, None]), _IDS)
-_EXPANSION = Expansion(*_SENTENCES, tf.TensorSpec([None, None, None]), _FLOATS, _FLOATS, _FLOATS)
+_VECTORS, _LIKELY = tf.TensorSpec([None] * 3), tf.TensorSpec([None] * 3, tf.int32)
+_RESTS, _OFFSETS = tf.TensorSpec([None] * 5), tf.TensorSpec([None] * 4)
+_LOCAL = LocalExpansion(
+    *_SENTENCES, _VECTORS, _VECTORS, _LIKELY, _RESTS, _OFFSETS, _FLOATS, tf.TensorSpec([None])
+)
+PAIRS = tf.TensorSpec([None, 2], tf.int32)
 
 
 class Scorer:
@@ -66,22 +72,37 @@ class Scorer:
         """Expands sentences at the mean image [M]."""
         return expansions.expand(self.readout, sentences, mean)
 
+    @tf.function(autograph=False, input_signature=[_SENTENCES, _FLOATS])
+    def expand_around(self, sentences: EncodedSentences, points: tf.Tensor) -> LocalExpansion:
+        """Expands sentences at points [C, M], for bounds."""
+        return expansions.expand_around(self.readout, sentences, points)
+
     @tf.function(autograph=False, input_signature=[_SENTENCES, _INTS, _FLOATS, _INTS])
     def pairs(
         self, sentences: EncodedSentences, rows: tf.Tensor, images: tf.Tensor, columns: tf.Tensor
     ) -> tf.Tensor:
         """log P [P] of sentence `rows[p]` by image `columns[p]` of images a [I, M]."""
-        pair, t = tf.unstack(tf.where(tf.gather(sentences.words, rows) != schema.PAD_ID), axis=1)
-        place = tf.stack([tf.gather(tf.cast(rows, tf.int64), pair), t], axis=1)
-        image = tf.gather(columns, pair)
+        log_probs = self.word_log_probs(sentences, rows, images, columns)
+        return tf.cast(tf.reduce_sum(tf.cast(log_probs, tf.float64), axis=1), tf.float32)
+
+    @tf.function(autograph=False, input_signature=[_SENTENCES, _INTS, _FLOATS, _INTS])
+    def word_log_probs(
+        self, sentences: EncodedSentences, rows: tf.Tensor, images: tf.Tensor, columns: tf.Tensor
+    ) -> tf.Tensor:
+        """As `pairs`, of every word [P, T], zero at padding."""
+        words = tf.gather(sentences.words, rows)
+        at = tf.where(words != schema.PAD_ID)
+        pair, t = tf.unstack(tf.cast(at, tf.int32), axis=1)
+        place, image = tf.stack([tf.gather(rows, pair), t], axis=1), tf.gather(columns, pair)
 
         def score(numbers: tf.Tensor) -> tf.Tensor:
             a = tf.gather(images, tf.gather(image, numbers))
-            return self._log_probs(sentences, tf.gather(place, numbers), a)
+            here = tf.gather(place, numbers)
+            h, word = tf.gather_nd(sentences.h, here), tf.gather_nd(sentences.words, here)
+            return self.readout.log_probs(h, a, word)
 
         log_probs = softmax.in_blocks(score, tf.shape(pair)[0])
-        # Every sentence has a word, the end token: no pair is left out.
-        return tf.cast(tf.math.segment_sum(tf.cast(log_probs, tf.float64), pair), tf.float32)
+        return tf.scatter_nd(at, log_probs, tf.shape(words, tf.int64))
 
     @tf.function(autograph=False, input_signature=[_SENTENCES, _IDS, _INTS, _FLOATS, _INTS])
     def shared(
@@ -110,53 +131,100 @@ class Scorer:
 
         return softmax.in_blocks(score, tf.size(columns))
 
-    @tf.function(autograph=False, input_signature=[_EXPANSION, _FLOATS, _FLOATS])
+    @tf.function(autograph=False, input_signature=[_SENTENCES, tf.TensorSpec([None])])
+    def rough_bounds(self, sentences: EncodedSentences, image: tf.Tensor) -> tf.Tensor:
+        """The highest log P [S] of sentences by an image a [M], without an expansion.
+
+        The sum of the softmax is at least that over the most frequent words, which a vocabulary
+        begins with, and the word itself.
+        """
+        at = tf.where(sentences.words != schema.PAD_ID)
+        kernel, bias = self.readout.kernel[:, :_FREQUENT], self.readout.bias[:_FREQUENT]
+        word_vectors = tf.transpose(self.readout.kernel)
+
+        def bound(numbers: tf.Tensor) -> tf.Tensor:
+            here = tf.gather(at, numbers)
+            words = tf.gather_nd(sentences.words, here)
+            m = scaled_tanh(tf.gather_nd(sentences.h, here) + image)
+            own = tf.reduce_sum(m * tf.gather(word_vectors, words), axis=1)
+            own += tf.gather(self.readout.bias, words)
+            is_rare = words >= tf.shape(bias)[0]
+            rare = tf.where(is_rare, own, -np.inf)[:, tf.newaxis]
+            logits = tf.concat([tf.matmul(m, kernel) + bias, rare], axis=1)
+            return own - tf.reduce_logsumexp(logits, axis=1)
+
+        values = softmax.in_blocks(bound, tf.shape(at)[0])
+        return tf.math.segment_sum(values, at[:, 0])
+
+    @tf.function(autograph=False, input_signature=[_LOCAL, _FLOATS, _FLOATS])
     def at_least(
-        self, expansion: Expansion, images: tf.Tensor, thresholds: tf.Tensor
+        self, expansion: LocalExpansion, images: tf.Tensor, thresholds: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Every log P(s|I) [S, I] that reaches its threshold [S, I], minus infinity elsewhere.
 
         Returns the scores and the number of softmax rows that they took. A NaN in images, weights
         or thresholds raises `tf.errors.InvalidArgumentError`.
         """
-        bounds = expansions.bounds(expansion, images)
-        bounds = tf.debugging.check_numerics(bounds, "an upper bound of log P(s|I)")
-        can_reach = bounds >= thresholds - ROUNDING
-        pairs = tf.where(can_reach | tf.math.is_nan(thresholds))  # NaN is refused with the pairs
-        rows, columns = tf.unstack(tf.cast(pairs, tf.int32), axis=1)
-        least = tf.gather_nd(thresholds, pairs)
-        scores, used = self.pairs_at_least(expansion, rows, images, columns, least)
-        missing = tf.fill(tf.shape(thresholds), -np.inf)
-        return tf.tensor_scatter_nd_update(missing, pairs, scores), used
-
-    @tf.function(
-        autograph=False, input_signature=[_EXPANSION, _INTS, _FLOATS, _INTS, tf.TensorSpec([None])]
-    )
-    def pairs_at_least(
-        self,
-        expansion: Expansion,
-        rows: tf.Tensor,
-        images: tf.Tensor,
-        columns: tf.Tensor,
-        thresholds: tf.Tensor,
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """As `at_least`, log P [P] of sentence `rows[p]` by image `columns[p]`."""
-        # The words that surprise the mean image most come first, padding last.
-        order = tf.argsort(expansion.log_probs, axis=1, stable=True)
-
-        def score(numbers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            a = tf.gather(images, tf.gather(columns, numbers))
-            least = tf.gather(thresholds, numbers)
-            return self._word_by_word(expansion, order, tf.gather(rows, numbers), a, least)
-
         # A comparison with NaN would drop a pair silently.
         is_number = tf.logical_not(tf.reduce_any(tf.math.is_nan(thresholds)))
         tf.debugging.Assert(is_number, ["A threshold of log P(s|I) is NaN."])
-        # Most pairs are dropped early: more of them fill the blocks of softmax rows.
-        scores, used = softmax.in_blocks(
-            score, tf.shape(rows)[0], (softmax.FLOATS, _INTS), 4 * softmax.ROWS
-        )
-        return scores, tf.reduce_sum(used)
+
+        def of_sentence(numbers: tf.Tensor) -> tf.Tensor:
+            row, columns = numbers[0], tf.range(tf.shape(images)[0])
+            highest = expansions.bounds(expansion, row, images, columns)
+            highest = tf.debugging.check_numerics(highest, "an upper bound of log P(s|I)")
+            columns = self.reaching(expansion, row, images, columns, highest, thresholds[row])
+            return tf.stack([tf.fill(tf.shape(columns), row), columns], axis=1)
+
+        pairs = softmax.in_blocks(of_sentence, tf.shape(thresholds)[0], PAIRS, 1)
+        rows, columns = tf.unstack(pairs, axis=1)
+        sentences = EncodedSentences(expansion.h, expansion.words)
+        scores = self.pairs(sentences, rows, images, columns)
+        scores = tf.where(scores >= tf.gather_nd(thresholds, pairs), scores, -np.inf)
+        missing = tf.fill(tf.shape(thresholds), -np.inf)
+        used = tf.math.count_nonzero(tf.gather(expansion.words, rows), dtype=tf.int32)
+        return tf.tensor_scatter_nd_update(missing, pairs, scores), used
+
+    def reaching(
+        self,
+        expansion: LocalExpansion,
+        row: tf.Tensor,
+        images: tf.Tensor,
+        columns: tf.Tensor,
+        highest: tf.Tensor,
+        thresholds: tf.Tensor,
+    ) -> tf.Tensor:
+        """Those of the columns [P] by whose images sentence `row` can reach its thresholds [P].
+
+        Upper bounds [P] that reach them are tightened.
+        """
+        hopeful = highest >= thresholds - ROUNDING
+        columns, thresholds = columns[hopeful], thresholds[hopeful]
+        highest = expansions.tight_bounds(expansion, row, images, columns)
+        return columns[highest >= thresholds - ROUNDING]
+
+    @tf.function(autograph=False, input_signature=[_LOCAL, _FLOATS, _IDS])
+    def by_bounds(
+        self, expansion: LocalExpansion, images: tf.Tensor, columns: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """The columns [S, P] of images a [I, M] with the highest bounds first, and these bounds.
+
+        The first few are in the order of tightened bounds.
+        """
+        count = tf.shape(columns)[1]
+        few = tf.minimum(_FEW, count)
+
+        def of_sentence(numbers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            row, own = numbers[0], columns[numbers[0]]
+            highest = expansions.tight_bounds(expansion, row, images, own, level=1)
+            highest, order = tf.math.top_k(highest, count)
+            own = tf.gather(own, order)
+            tight = expansions.tight_bounds(expansion, row, images, own[:few])
+            tight, order = tf.math.top_k(tight, few)
+            own = tf.concat([tf.gather(own[:few], order), own[few:]], axis=0)
+            return own[tf.newaxis], tf.concat([tight, highest[few:]], axis=0)[tf.newaxis]
+
+        return softmax.in_blocks(of_sentence, tf.shape(columns)[0], (_IDS, _FLOATS), 1)
 
     def matrix(self, sentences: EncodedSentences, images: np.ndarray) -> np.ndarray:
         """log P [S, I] of every sentence by every image a [I, M]."""
@@ -165,44 +233,3 @@ class Scorer:
             rows, columns = np.repeat(np.arange(count), len(a)), np.tile(np.arange(len(a)), count)
             parts.append(tf.reshape(self.pairs(sentences, rows, a, columns), [count, len(a)]))
         return np.concatenate(parts, axis=1)
-
-    def _word_by_word(self, expansion, order, rows, images, least) -> tuple[tf.Tensor, tf.Tensor]:
-        """log P [P] of sentence `rows[p]` by image p where it reaches `least`; softmax rows [P]."""
-        bounds = expansions.word_bounds(expansion, rows, images)
-        lengths = tf.gather(tf.math.count_nonzero(expansion.words, 1, dtype=tf.int32), rows)
-        needed = tf.cast(least, tf.float64)
-
-        def hopeful(rank: tf.Tensor, alive: tf.Tensor, highest: tf.Tensor) -> tf.Tensor:
-            """The pairs that may reach their thresholds and have words that are not scored yet."""
-            reaches = tf.gather(highest, alive) >= tf.gather(needed, alive) - ROUNDING
-            return tf.boolean_mask(alive, reaches & (tf.gather(lengths, alive) > rank))
-
-        def score_a_word(rank, alive, highest, used):
-            row = tf.gather(rows, alive)
-            t = tf.gather(order[:, rank], row)
-            place = tf.stack([row, t], axis=1)
-
-            def score(numbers: tf.Tensor) -> tf.Tensor:
-                a = tf.gather(images, tf.gather(alive, numbers))
-                return self._log_probs(expansion, tf.gather(place, numbers), a)
-
-            exact = softmax.in_blocks(score, tf.shape(alive)[0])
-            change = exact - tf.gather_nd(bounds, tf.stack([alive, t], axis=1))
-            at = alive[:, tf.newaxis]
-            highest = tf.tensor_scatter_nd_add(highest, at, tf.cast(change, tf.float64))
-            used = tf.tensor_scatter_nd_add(used, at, tf.ones_like(alive))
-            return rank + 1, hopeful(rank + 1, alive, highest), highest, used
-
-        highest = tf.reduce_sum(tf.cast(bounds, tf.float64), axis=1)
-        alive = hopeful(0, tf.range(tf.shape(rows)[0]), highest)
-        state = 0, alive, highest, tf.zeros_like(rows)
-        _, _, highest, used = tf.while_loop(
-            lambda _, alive, *__: tf.size(alive) > 0, score_a_word, state, parallel_iterations=1
-        )
-        # What was dropped has an upper bound below its threshold.
-        return tf.where(highest >= needed, tf.cast(highest, tf.float32), -np.inf), used
-
-    def _log_probs(self, sentences, place, images) -> tf.Tensor:
-        """log P [R] of the words at `place` [R, 2] by images a [R, M]."""
-        h, words = tf.gather_nd(sentences.h, place), tf.gather_nd(sentences.words, place)
-        return self.readout.log_probs(h, images, words)

@@ -1,9 +1,11 @@
 """The best images of a sentence and the best sentences of an image, among many.
 
-The search is two-stage: inner products (see `expansion`) choose a shortlist, exact scores decide.
-The scores of the first few say how much is needed to be among the best; of the other images only
-those are scored that can reach it. With `shortlist=None` these are not the listed but all: the
-search is exact. The library and the servable of an index run the same graph.
+The search is two-stage: estimates choose a shortlist, exact scores decide. Images are estimated by
+inner products of their sketches at the nearest centre (see `centres`), sentences at the mean image
+(see `expansion`). Then upper bounds say which candidates to score first, and of the others only
+those are scored that can still win: the best of a shortlist are found for certain. With
+`shortlist=None` all images or sentences are bounded: the search is exact. The library and the
+servable of an index run the same graph.
 """
 
 from collections.abc import Callable
@@ -14,14 +16,19 @@ import tensorflow as tf
 
 from mrnn_tf import schema
 from mrnn_tf.errors import UserError
+from mrnn_tf.retrieval import expansion as expansions
+from mrnn_tf.retrieval.centres import Centres, Lists
+from mrnn_tf.retrieval.expansion import LocalExpansion
 from mrnn_tf.retrieval.marginal import log_marginals
-from mrnn_tf.retrieval.scoring import ROUNDING, Scorer
+from mrnn_tf.retrieval.scoring import PAIRS, ROUNDING, Scorer
 from mrnn_tf.retrieval.softmax import in_blocks
 
 BY_COUNT = 0  # a shortlist of `shortlist_size`
+IMAGE_ROOTS = 2  # of the shortlist of images, which are estimated at their nearest centre
 NOTHING = -1  # the row of a missing result
-_FEW = 3  # times k: what is scored first
+_QUERIES_AT_ONCE = 16
 _SENTENCES_AT_ONCE = 128
+_COUNTS = tf.TensorSpec([None], tf.int32)
 _CAST_AT_ONCE = 8192  # vectors; they stay in the processor's cache
 
 
@@ -68,22 +75,21 @@ class SentenceTable(NamedTuple):
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def shortlist_size(items: int) -> int:
+def shortlist_size(items: int, roots: int = 4) -> int:
     """How many of the items hold 99 % of the exact ten: benchmarks/retrieval.py."""
-    return max(200, round(4 * items**0.5))
+    return max(200, round(roots * items**0.5))
 
 
-def listed(items: int, k: int, shortlist: int | None) -> int:
-    """How many items get an exact score whatever the bounds say of the others."""
-    size = _FEW * k if shortlist is None else max(k, shortlist or shortlist_size(items))
-    return min(size, items)
+def listed(items: int, k: int, shortlist: int | None, roots: int = 4) -> int:
+    """How many items are candidates: `shortlist`, or as many as their number asks for."""
+    return min(max(k, shortlist or shortlist_size(items, roots)), items)
 
 
 class Searcher:
     """Searches among images and among sentences.
 
     Args:
-        mean: float [M]. The mean image, projected.
+        centres: those of the training images.
         images: float [I, M]. V_I I of the images.
         table: `None` where no sentences are searched for. Vectors of 16 bits are kept so.
 
@@ -92,7 +98,7 @@ class Searcher:
 
     Example:
 
-        searcher = Searcher(Scorer(model), images.mean(axis=0), images)
+        searcher = Searcher(Scorer(model), Centres.of(sample), images)
         hits = searcher.search_images(sentences.pad(vocabulary.ids(["a dog"]).to_list()), k=5)
         hits.rows[0]  # of the five best images
     """
@@ -100,17 +106,20 @@ class Searcher:
     def __init__(
         self,
         scorer: Scorer,
-        mean: np.ndarray,
+        centres: Centres,
         images: np.ndarray,
         table: SentenceTable | None = None,
     ):
         self.scorer = scorer
-        arrays = {"mean": mean, "images": images} | (table._asdict() if table else {})
+        arrays = {**centres._asdict(), "images": images, **(table._asdict() if table else {})}
         for name, array in {**arrays, "kernel": scorer.readout.kernel.numpy()}.items():
             if not np.isfinite(array).all():
                 raise UserError(f"`{name}` must be finite to be searched, without NaN or infinity.")
         if table:
             arrays["priors"] = arrays.pop("at_mean") - table.marginals
+        lists = Lists.of(centres, images)
+        arrays |= {"sketches": lists.sketches, "rows": lists.rows}
+        self._ends = lists.ends.tolist()
         self.arrays = scorer.arrays | {name: _variable(array) for name, array in arrays.items()}
 
     @tf.function(autograph=False, reduce_retracing=True)
@@ -120,45 +129,87 @@ class Searcher:
         """The k images with the highest log P(s|I) of every query int [Q, T].
 
         A query without a word of the vocabulary finds nothing. Exact scores decide among the
-        `shortlist` nearest candidates: `BY_COUNT` chooses their number, `None` scores all images.
+        `shortlist` nearest candidates: `BY_COUNT` chooses their number, `None` takes all images.
         """
         words, images = tf.cast(words, tf.int32), self.arrays["images"]
-        count = listed(images.shape[0], k, shortlist)
-        few = min(_FEW * k, count)
+        count = listed(images.shape[0], k, shortlist, IMAGE_ROOTS)
+        first = min(k, count)
 
         def search(queries: tf.Tensor) -> Hits:
             sentences = self.scorer.read(tf.gather(words, queries))
-            expansion = self.scorer.expand(sentences, self.arrays["mean"])
-            # The part of the mean image is the same for all.
-            estimates = tf.matmul(expansion.vectors, images, transpose_b=True)
-            near = _highest(estimates, count)
-            row = tf.range(tf.shape(near)[0])
-
-            first, rest = near[:, :few], near[:, few:]
-            rows, columns = tf.repeat(row, few), tf.reshape(first, [-1])
+            expansion = self.scorer.expand_around(sentences, self.arrays["points"])
+            near, bounds = self.scorer.by_bounds(expansion, images, self._near(expansion, count))
+            # The scores of the first few say how much is needed to be among the best.
+            queries = tf.range(tf.shape(near)[0])
+            rows, columns = tf.repeat(queries, first), tf.reshape(near[:, :first], [-1])
             scores = self.scorer.pairs(sentences, rows, images, columns)
-            scores = tf.reshape(scores, tf.shape(first))
-            least = _kth(scores, k)
-            if shortlist is None:
-                known = tf.stack([rows, columns], axis=1)
-                thresholds = tf.repeat(least[:, tf.newaxis], images.shape[0], axis=1)
-                # What is known is not scored again.
-                infinity = tf.fill(tf.shape(rows), np.inf)
-                thresholds = tf.tensor_scatter_nd_update(thresholds, known, infinity)
-                others, used = self.scorer.at_least(expansion, images, thresholds)
-                scores = tf.tensor_scatter_nd_update(others, known, tf.reshape(scores, [-1]))
-                near = tf.repeat(tf.range(images.shape[0])[tf.newaxis], tf.size(row), axis=0)
-            else:
-                rows, columns = tf.repeat(row, count - few), tf.reshape(rest, [-1])
-                others, used = self.scorer.pairs_at_least(
-                    expansion, rows, images, columns, tf.gather(least, rows)
-                )
-                scores = tf.concat([scores, tf.reshape(others, tf.shape(rest))], axis=1)
-            length = tf.math.count_nonzero(sentences.words, dtype=tf.int32)
-            return Hits(*_best(near, scores, k), used + (1 + few) * length)
+            scores = tf.reshape(scores, [-1, first])
+            least = _best(near[:, :first], scores, k)[1][:, -1] - ROUNDING
+
+            def can_win(numbers: tf.Tensor) -> tf.Tensor:
+                query = numbers[0]
+                if shortlist is None:
+                    columns, highest = self._all_bounds(expansion, query)
+                else:
+                    columns, highest = near[query, first:], bounds[query, first:]
+                thresholds = tf.fill(tf.shape(columns), least[query])
+                own = expansion, query, images, columns, highest, thresholds
+                columns = tf.sort(self.scorer.reaching(*own))
+                return tf.stack([tf.fill(tf.shape(columns), query), columns], axis=1)
+
+            pairs = in_blocks(can_win, tf.size(queries), PAIRS, 1)
+            others = self.scorer.pairs(sentences, pairs[:, 0], images, pairs[:, 1])
+            others, columns = _by_query(pairs[:, 0], others, pairs[:, 1], tf.size(queries))
+            if shortlist is not None:  # or else they are among all
+                columns = tf.concat([near[:, :first], columns], axis=1)
+                others = tf.concat([scores, others], axis=1)
+            lengths = tf.math.count_nonzero(sentences.words, axis=1, dtype=tf.int32)
+            used = tf.reduce_sum(tf.gather(lengths, pairs[:, 0]))
+            used += tf.reduce_sum(lengths) * (first + len(self._ends))  # and of the expansion
+            return Hits(*_best(columns, others, k), used)
 
         asks = tf.reduce_any(words > schema.UNKNOWN_ID, axis=1) & (images.shape[0] > 0)
-        return _answer(search, asks, k, _SENTENCES_AT_ONCE)
+        return _answer(search, asks, k, _QUERIES_AT_ONCE)
+
+    def word_scores(self, words: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
+        """log P(w_t|I) [Q, k, T] of the queries' words [Q, T] by images `rows` [Q, k] found.
+
+        It is zero at padding and where no image was found.
+        """
+        words = tf.cast(words, tf.int32)
+        found = tf.where(rows != NOTHING)
+        queries, images = tf.cast(found[:, 0], tf.int32), self.arrays["images"]
+        sentences = self.scorer.read(words)
+        columns = tf.gather_nd(rows, found)
+        log_probs = self.scorer.word_log_probs(sentences, queries, images, columns)
+        padding = tf.shape(words)[1] - tf.shape(log_probs)[1]
+        log_probs = tf.pad(log_probs, [[0, 0], [0, padding]])
+        shape = tf.concat([tf.shape(rows), tf.shape(words)[1:]], axis=0)
+        return tf.scatter_nd(found, log_probs, tf.cast(shape, tf.int64))
+
+    def _near(self, expansion: LocalExpansion, count: int) -> tf.Tensor:
+        """The rows [Q, count] of the images with the highest estimates."""
+        arrays, begin, estimates = self.arrays, 0, []
+        steps = arrays["mean"] - arrays["points"]  # from the centres to where sketches begin
+        at_mean = tf.reduce_sum(expansion.log_probs, axis=1)
+        at_mean += tf.reduce_sum(expansion.vectors * steps, axis=2)  # [Q, C]
+        for centre, end in enumerate(self._ends):
+            vectors = tf.matmul(expansion.vectors[:, centre], arrays["axes"])
+            told = tf.matmul(vectors, arrays["sketches"][begin:end], transpose_b=True)
+            estimates.append(at_mean[:, centre, tf.newaxis] + told)
+            begin = end
+        return tf.gather(arrays["rows"], _highest(tf.concat(estimates, axis=1), count))
+
+    def _all_bounds(
+        self, expansion: LocalExpansion, query: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """All images [I] in the order of their lists, and their upper bounds [I]."""
+        images, rows, begin, highest = self.arrays["images"], self.arrays["rows"], 0, []
+        for centre, end in enumerate(self._ends):
+            own = rows[begin:end]
+            highest.append(expansions.bounds(expansion, query, images, own, centre))
+            begin = end
+        return tf.convert_to_tensor(rows), tf.concat(highest, axis=0)
 
     @tf.function(autograph=False, reduce_retracing=True)
     def search_sentences(
@@ -177,11 +228,21 @@ class Searcher:
             told = _products(image - arrays["mean"], arrays["vectors"])
             near = _highest(arrays["priors"] + told, count)
             sentences = scorer.read(tf.gather(arrays["words"], near[0]))
-            zeros = tf.zeros([count], tf.int32)
-            scores = scorer.pairs(sentences, tf.range(count), image, zeros)
-            scores -= tf.gather(arrays["marginals"], near[0])
-            used = tf.math.count_nonzero(sentences.words, dtype=tf.int32)
-            return Hits(*_best(near, scores[tf.newaxis], k), used)
+            marginals = tf.gather(arrays["marginals"], near[0])
+            bounds = scorer.rough_bounds(sentences, image[0]) - marginals
+            bounds, order = tf.math.top_k(bounds, count)
+
+            def score(places: tf.Tensor) -> tf.Tensor:
+                scores = scorer.pairs(sentences, places, image, tf.zeros_like(places))
+                return scores - tf.gather(marginals, places)
+
+            scores = score(order[:k])
+            least = _best(order[tf.newaxis, :k], scores[tf.newaxis], k)[1][0, -1] - ROUNDING
+            others = order[k:][bounds[k:] >= least]
+            scores = tf.concat([scores, score(others)], axis=0)[tf.newaxis]
+            places = tf.concat([order[:k], others], axis=0)
+            used = tf.math.count_nonzero(tf.gather(sentences.words, places), dtype=tf.int32)
+            return Hits(*_best(tf.gather(near, places, axis=1), scores, k), used)
 
         asks = tf.reduce_all(tf.math.is_finite(images), axis=1) & (items > 0)
         first = _answer(search_listed, asks, k, 1)
@@ -189,14 +250,14 @@ class Searcher:
             return first
 
         def search_all(queries: tf.Tensor) -> Hits:
-            own, least = tf.gather(images, queries), _kth(tf.gather(first.scores, queries), k)
+            own, least = tf.gather(images, queries), tf.gather(first.scores, queries)[:, -1]
 
             def more(begin, rows, scores, used):
                 block = tf.range(begin, tf.minimum(begin + _SENTENCES_AT_ONCE, items))
                 sentences = scorer.read(tf.gather(arrays["words"], block))
-                expansion = scorer.expand(sentences, arrays["mean"])
+                expansion = scorer.expand_around(sentences, arrays["mean"][tf.newaxis])
                 marginals = tf.gather(arrays["marginals"], block)[:, tf.newaxis]
-                log_probs, taken = scorer.at_least(expansion, own, least + marginals)
+                log_probs, taken = scorer.at_least(expansion, own, least + marginals - ROUNDING)
                 block = tf.repeat(block[tf.newaxis], tf.size(queries), axis=0)
                 rows = tf.concat([rows, block], axis=1)
                 scores = tf.concat([scores, tf.transpose(log_probs - marginals)], axis=1)
@@ -224,7 +285,7 @@ def _answer(
         return hits._replace(softmax_rows=hits.softmax_rows[tf.newaxis])
 
     rows, scores = tf.TensorSpec([None, k], tf.int32), tf.TensorSpec([None, k])
-    specs = Hits(rows, scores, tf.TensorSpec([None], tf.int32))
+    specs = Hits(rows, scores, _COUNTS)
     *hits, used = in_blocks(search_block, tf.shape(asked)[0], specs, at_once)
     hits = [
         tf.tensor_scatter_nd_update(missing, asked, values)
@@ -262,10 +323,12 @@ def _best(rows: tf.Tensor, scores: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Ten
     return tf.ensure_shape(rows, [None, k]), tf.ensure_shape(scores, [None, k])
 
 
-def _kth(scores: tf.Tensor, k: int) -> tf.Tensor:
-    """What the k-th best reaches [Q] in any case; minus infinity where there are fewer."""
-    _, best = _best(tf.zeros_like(scores, tf.int32), scores, k)
-    return best[:, -1] - ROUNDING
+def _by_query(
+    queries: tf.Tensor, scores: tf.Tensor, columns: tf.Tensor, count: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Scores and columns [P] of queries [P], in order, as rows [count, L], padded."""
+    ragged = tf.RaggedTensor.from_value_rowids(scores, queries, count, validate=False)
+    return ragged.to_tensor(-np.inf), ragged.with_values(columns).to_tensor(NOTHING)
 
 
 def _nothing(queries: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:

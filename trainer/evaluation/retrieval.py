@@ -22,6 +22,7 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import ranking
 from mrnn_tf.progress import Progress
 from mrnn_tf.retrieval import marginal, search, sentences
+from mrnn_tf.retrieval.centres import Centres
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.run import Run
 from mrnn_tf.split import Split
@@ -124,7 +125,8 @@ def rank_split(
     scores, share = _second_pass(pool, mean, own, normalisers, in_blocks)
     figures, curves = _ranks(pool, own, scores, normalisers)
     tf.io.gfile.rmtree(work)
-    return Ranking(figures, curves, share, _search_some(pool, mean, chosen))
+    examples = _search_some(pool, Centres.of(sample), chosen)
+    return Ranking(figures, curves, share, examples)
 
 
 def _in_blocks(
@@ -179,7 +181,7 @@ def _second_pass(
         return functools.reduce(np.minimum, needed) - _ROUNDING
 
     def compute(rows: np.ndarray) -> dict:
-        expansion = scorer.expand(scorer.read(pool.words[rows]), mean)
+        expansion = scorer.expand_around(scorer.read(pool.words[rows]), mean[np.newaxis])
         log_probs, used = scorer.at_least(expansion, images, thresholds(rows))
         used += np.count_nonzero(pool.words[rows])  # of the expansion
         return {"log_probs": log_probs.numpy(), "rows": np.full(len(rows), used / len(rows))}
@@ -216,17 +218,17 @@ def _ranks(pool: Pool, own: np.ndarray, scores: np.ndarray, normalisers: Normali
     return figures, {TEXT_TO_IMAGE: by_sentence, IMAGE_TO_TEXT: by_image}
 
 
-def _search_some(pool: Pool, mean: np.ndarray, norm: np.ndarray) -> dict[str, list[SearchExample]]:
+def _search_some(pool: Pool, centres: Centres, norm: np.ndarray) -> dict[str, list[SearchExample]]:
     """Searches by sentences and images from all over the pool."""
     scorer = pool.scorer
     chosen = np.unique(np.linspace(0, len(pool.owner) - 1, _QUERIES).astype(int))
     queries = np.unique(pool.owner[chosen])
     # The sentences of some images are enough to show; those of all were ranked above.
     among = np.flatnonzero((pool.owner < _SHOWN_AMONG) | np.isin(pool.owner, queries))
-    expansion = scorer.expand(scorer.read(pool.words[among]), mean)
+    expansion = scorer.expand(scorer.read(pool.words[among]), centres.mean)
     at_mean = expansion.log_probs.numpy().sum(axis=1)
     table = search.SentenceTable(pool.words[among], expansion.vectors.numpy(), at_mean, norm[among])
-    searcher = search.Searcher(scorer, mean, pool.images, table)
+    searcher = search.Searcher(scorer, centres, pool.images, table)
     by_sentence = searcher.search_images(pool.words[chosen], _SHOWN).found()
     by_image = searcher.search_sentences(pool.images[queries], _SHOWN).found()
     return {
