@@ -17,8 +17,9 @@ install: .venv/installed
 	@test -n "$(PYTHON)" || { echo "error: Python 3.11, 3.12 or 3.13 is needed; set PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv .venv
 ifdef HASHED
-	$(BIN)/pip install --quiet --require-hashes --requirement requirements.txt
+	$(BIN)/pip install --quiet --require-hashes --no-deps --requirement requirements.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation $(EDITABLE) .
+	$(BIN)/pip check
 else
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --constraint constraints.txt $(EDITABLE) ".[all,test]"
