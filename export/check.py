@@ -174,7 +174,7 @@ def _score_projections(inference: Inference, projection: np.ndarray, sentence: s
 
 def _sentence_vector(inference: Inference, sentence: str) -> Tensors:
     """The gradient of log P(s|a) at the mean image; zero where there is nothing to search by."""
-    mean = inference.network.blank(1)["multimodal"][0]
+    mean = inference.network.mean_projection()
     with tf.GradientTape() as tape:
         tape.watch(mean)
         log_prob = _log_prob(inference, mean, sentence)

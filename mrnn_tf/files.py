@@ -54,9 +54,21 @@ def write_whole(path: str, content: str | bytes) -> None:
     """Writes a small file beside, then renames it; makes its folder where there is none."""
     tf.io.gfile.makedirs(os.path.dirname(path) or ".")
     partial = f"{path}.{uuid.uuid4().hex}.partial"
-    with tf.io.gfile.GFile(partial, "wb" if isinstance(content, bytes) else "w") as file:
-        file.write(content)
-    tf.io.gfile.rename(partial, path, overwrite=True)
+    with removed_on_failure(partial):
+        with tf.io.gfile.GFile(partial, "wb" if isinstance(content, bytes) else "w") as file:
+            file.write(content)
+        tf.io.gfile.rename(partial, path, overwrite=True)
+
+
+@contextlib.contextmanager
+def removed_on_failure(partial: str) -> Iterator[None]:
+    """Removes a file that is not whole, so that it does not fill a disk that is full already."""
+    try:
+        yield
+    except BaseException:
+        if tf.io.gfile.exists(partial):
+            tf.io.gfile.remove(partial)
+        raise
 
 
 def write_json(path: str, content: Any) -> None:

@@ -107,6 +107,8 @@ def test_no_image_is_the_mean_one(tiny_data):
     network.take_mean(source)
     features = np.concatenate([batch["features"] for batch in network.images(source, 7)])
     np.testing.assert_allclose(network.mean_features, features.mean(0), rtol=1e-5)
+    projected = network.model.project_image(features)["multimodal"].numpy()
+    np.testing.assert_allclose(network.mean_projection(), projected.mean(0), rtol=1e-3, atol=1e-5)
     expected = network.model.project_image(features.mean(0, keepdims=True))["multimodal"]
     np.testing.assert_allclose(network.blank(3)["multimodal"], np.repeat(expected, 3, 0), rtol=1e-4)
 
@@ -117,7 +119,10 @@ def test_an_export_is_the_run_that_it_was_made_from(models, tiny_job, tmp_path):
     assert (exported.config, exported.step) == (original.config, original.step)
     assert exported.vocabulary.words == original.vocabulary.words
     assert exported.fingerprint == original.fingerprint
-    np.testing.assert_array_equal(exported.network.mean_features, original.network.mean_features)
+    for name in ("mean_features", "mean_normalized"):
+        means = [getattr(each.network, name).numpy() for each in (exported, original)]
+        assert means[0].any()
+        np.testing.assert_array_equal(*means)
     assert run.Run.from_saved_model(str(models / "mrnn" / "1")).fingerprint != exported.fingerprint
     with pytest.raises(FileNotFoundError, match=r"holds no assets/config\.json"):
         run.Run.from_saved_model(str(tmp_path))
