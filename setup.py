@@ -43,6 +43,7 @@ TRAIN = [
     "jinja2<4",
     "nltk<4",
     "pycocoevalcap<2",
+    "setuptools<82",  # TensorBoard imports its pkg_resources
     "tensorboard~=2.20.0",
     "tf-models-official~=2.20.0",
 ]

@@ -46,8 +46,9 @@ from mrnn_tf import batch, files, schema, versions
 from mrnn_tf.config import SAMPLE_SIZE
 from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.index import Entries, Header, Index
-from mrnn_tf.retrieval.marginal import LIKELIEST
+from mrnn_tf.retrieval.marginal import SCORED
 from mrnn_tf.retrieval.scoring import Scorer
+from mrnn_tf.retrieval.search import SentenceTable
 from mrnn_tf.retrieval.sentences import check_searchable, pad
 from mrnn_tf.run import Run
 from mrnn_tf.split import FeatureReader
@@ -152,7 +153,11 @@ def _load_old(options: IndexOptions, run: Run) -> Index:
             f"`delete` {options.delete} names {_text(min(unknown))}, which {options.append_to} "
             "does not hold."
         )
-    return dataclasses.replace(old, **vars(old.without(gone)))
+    old = dataclasses.replace(old, **vars(old.without(gone)))
+    if old.header.likeliest != SCORED and len(old.words):  # of two kinds of P(s) one would win
+        table = SentenceTable.of(Scorer(run.network.model), old.words, old.sample)
+        old = dataclasses.replace(old, log_marginals=table.marginals)
+    return old
 
 
 def _reference(options: IndexOptions, run: Run, reader: FeatureReader | None) -> FeatureReader:
@@ -172,7 +177,7 @@ def _fingerprint(
 ) -> str:
     """What tells the parts of this command from those of another one."""
     facts = [mrnn_tf.__version__, run.fingerprint, options.sample, options.seed, options.data]
-    facts += [reader.info.fingerprint for reader in readers if reader]
+    facts += [SCORED, *(reader.info.fingerprint for reader in readers if reader)]
     digest = hashlib.sha256(json.dumps(facts).encode())
     if old:
         digest.update(np.ascontiguousarray(old.sample))
@@ -195,7 +200,7 @@ def _assemble(run: Run, parts: list[Entries], sample: np.ndarray, seed: int) -> 
         **run.fingerprints,
         seed=seed,
         split=schema.TRAIN,
-        likeliest=LIKELIEST,
+        likeliest=SCORED,
         images=len(entries.ids),
         sentences=len(entries.captions),
         longest=entries.words.shape[1],
@@ -228,7 +233,9 @@ def _show(servable: IndexServable, sentence: str) -> None:
         caption = index.captions[own[0]] if len(own) else b""
         print(f"{score:9.3f}  {_text(index.ids[row])}  {_text(caption)}")
     if not images:
-        print("nothing: the model knows none of its words.")
+        unknown = servable.vocabulary.unknown(sentence)
+        none = f"the index knows none of these words: {' '.join(unknown)}"
+        print(f"nothing: {none if len(unknown) == words.shape[1] - 1 else 'there are no images'}")
     elif len(index.captions):
         first = images[0][0]
         print(f"\nsentences for {_text(index.ids[first])}:")

@@ -232,6 +232,7 @@ class Captioner:
 
     def _captions(self, features: np.ndarray, prefix: str, n: int | None) -> list[list[Caption]]:
         batch = self._run(schema.BEAM_DECODE, features, prefix=[prefix] * len(features))
+        check_count("n", n, batch[schema.CAPTIONS].shape[1])
         names = schema.WORDS, schema.WORD_LOG_PROBS, schema.WORD_EVIDENCE
         columns = [batch[name] for name in (schema.CAPTIONS, schema.LOG_PROBS, *names)]
         return [
@@ -258,6 +259,7 @@ class Captioner:
 
     def _next_words(self, features: np.ndarray, prefix: str, k: int | None) -> list[list]:
         batch = self._run(schema.NEXT_WORD, features, prefix=[prefix] * len(features))
+        check_count("k", k, batch[schema.WORDS].shape[1])
         return [
             [(w.decode(), float(np.exp(p))) for w, p in zip(words, log_probs, strict=True) if w][:k]
             for words, log_probs in zip(batch[schema.WORDS], batch[schema.LOG_PROBS], strict=True)
@@ -279,6 +281,12 @@ def is_batch(images: Photo | Sequence[Photo]) -> bool:
     if isinstance(images, np.ndarray):
         return images.ndim == 2 and images.dtype.kind == "f"
     return isinstance(images, list | tuple)
+
+
+def check_count(name: str, count: int | None, most: int) -> None:
+    """Refuses more results than a model or an index gives, which was fixed when it was exported."""
+    if count is not None and not 1 <= count <= most:
+        raise UserError(f"`{name}` must be from 1 to {most}, as was fixed at export; got {count}.")
 
 
 def fingerprints(signatures: Mapping[str, Signature]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from mrnn_tf.errors import UserError
 
 _FILES, _OWN = "checksums", "checksum"
 _BYTES_AT_ONCE = 1 << 24
+_DAMAGE = (tf.errors.DataLossError, tf.errors.InternalError, tf.errors.OutOfRangeError)
 _STATS_AT_ONCE = 16  # on an object store every one is a request
 
 
@@ -114,11 +115,12 @@ def naming_damage(path: str, remedy: str) -> Iterator[None]:
     """Where TensorFlow finds a checkpoint damaged, by checksums of its own, names it."""
     try:
         yield
-    except tf.errors.OpError as error:
-        # Of what its reader of checkpoints finds, TensorFlow does not say the kind.
-        if not isinstance(error, tf.errors.DataLossError) and type(error) is not tf.errors.OpError:
+    except (tf.errors.OpError, IndexError) as error:
+        # Of what its reader of checkpoints finds, TensorFlow does not always say the kind.
+        if not isinstance(error, (*_DAMAGE, IndexError)) and type(error) is not tf.errors.OpError:
             raise
-        reason = error.message.partition(" [Op:")[0].rpartition("}} ")[2]
+        message = getattr(error, "message", str(error))
+        reason = message.partition(" [Op:")[0].rpartition("}} ")[2]
         raise UserError(f"{path} is damaged ({reason}): {remedy}.") from error
 
 

@@ -13,6 +13,7 @@ from mrnn_tf.captioner import (
     Images,
     Signature,
     Unreadable,
+    check_count,
     fingerprints,
     load_signatures,
 )
@@ -20,6 +21,7 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.fingerprints import check_together
 from mrnn_tf.photos import Photo
 from mrnn_tf.retrieval import milvus, stored
+from mrnn_tf.text import Vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,8 +63,13 @@ class PhotoIndex:
     [Match(path='...', score=...)]
     """
 
-    def __init__(self, signatures: dict[str, Signature], captioner: Captioner | None = None):
-        self._signatures = signatures
+    def __init__(
+        self,
+        signatures: dict[str, Signature],
+        captioner: Captioner | None = None,
+        vocabulary: Vocabulary | None = None,
+    ):
+        self._signatures, self._vocabulary = signatures, vocabulary
         own = Images(signatures[schema.SIMILAR_IMAGES])
         self._images = captioner.images if captioner else own
         if self._images.feature_size != own.feature_size:
@@ -92,7 +99,18 @@ class PhotoIndex:
             models = os.path.dirname(os.path.dirname(version.rstrip("/")))
             beside = versions.newest(tf.io.gfile.join(models, schema.MODEL))
             captioner = Captioner.load(beside) if beside else None
-        return cls(signatures, captioner)
+        words = tf.io.gfile.join(version, "assets", schema.VOCABULARY_FILE)
+        return cls(signatures, captioner, Vocabulary.load(words))
+
+    def unknown_words(self, sentence: str) -> list[str]:
+        """The words of a sentence that the index does not know: those alone find nothing.
+
+        >>> index.unknown_words("a red qwertz")
+        ['qwertz']
+        """
+        if self._vocabulary is None:
+            raise UserError("`vocabulary` is needed to tell which words are unknown: use `load`.")
+        return self._vocabulary.unknown(sentence)
 
     def search(
         self, sentences: str | Sequence[str], k: int | None = None
@@ -100,7 +118,8 @@ class PhotoIndex:
         """The images with the highest log P(sentence | image), best first.
 
         A list of sentences gives a list of results. A sentence without a word that the model knows,
-        or with more words than the index reads (200 by default), finds nothing.
+        or with more words than the index reads (200 by default), finds nothing; `unknown_words`
+        tells the former.
         """
         queries = [sentences] if isinstance(sentences, str) else list(sentences)
         results = self._run(schema.SEARCH_IMAGES, Match, k, sentences=tf.constant(queries))
@@ -136,6 +155,7 @@ class PhotoIndex:
         """The results of every query; what stands for a missing one is left out."""
         outputs = self._signatures[signature](**inputs)
         columns = [outputs[name].numpy() for name in _COLUMNS[result]]
+        check_count("k", k, columns[0].shape[1])
         return [
             [
                 result(*map(_plain, row))

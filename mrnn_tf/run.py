@@ -66,19 +66,19 @@ class Network(tf.Module):
 
     def take_mean(self, source: pipeline.Source) -> None:
         """Takes the mean features of a split's images, which stand for "no image" later."""
-
-        @tf.function
-        def sums_of(batch: dict[str, tf.Tensor]) -> tf.Tensor:
-            features = self.features(batch)
-            both = tf.stack([features, self.model.feature_norm(features)])
-            return tf.reduce_sum(tf.cast(both, tf.float64), axis=1)
-
-        sums = tf.add_n([sums_of(batch) for batch in self.images(source, 64)])
+        sums = tf.add_n([self._sums(batch) for batch in self.images(source, 64)])
         means = tf.cast(sums / source.info.splits[source.split].images, tf.float32)
         if "mean_normalized" not in self.means:
             self.add_mean_normalized()
         self.mean_features.assign(means[0])
         self.mean_normalized.assign(means[1])
+
+    @tf.function(reduce_retracing=True)
+    def _sums(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        """The sums [2, D] of the features of a batch, and of the same after the model's norm."""
+        features = self.features(batch)
+        both = tf.stack([features, self.model.feature_norm(features)])
+        return tf.reduce_sum(tf.cast(both, tf.float64), axis=1)
 
     def images(self, source: pipeline.Source, batch_size: int) -> tf.data.Dataset:
         """Every image of a split once, as `features` takes them."""

@@ -16,15 +16,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 @dataclasses.dataclass
 class Connections:
-    """Makes connections, at most `most` at a time, of which `evict` can end a half-read one.
+    """Makes connections, at most about `most` at a time.
 
     A new connection takes the place of the one that has waited longest with its first request, or
-    else with its next one.
+    else with its next one. Where none waits, `evict` gives up a half-sent body, if there is one.
     """
 
     most: int
     seconds: float  # from the begin of a connection, or its last answer, to the next request
-    evict: Callable[[], None]
+    evict: Callable[[], bool]
     fresh: dict["Connection", None] = dataclasses.field(default_factory=dict)
     idle: dict["Connection", None] = dataclasses.field(default_factory=dict)
 
@@ -46,9 +46,8 @@ class Connection(H11Protocol):
         super().connection_made(transport)
         if len(self.connections) > self._all.most:
             waiting = next(itertools.chain(self._all.fresh, self._all.idle), None)
-            if not waiting:
-                self._all.evict()
-            (waiting or self).refuse(503, "too many connections: try again later.")
+            if waiting or not self._all.evict():
+                (waiting or self).refuse(503, "too many connections: try again later.")
         if not transport.is_closing():
             self._wait()
 

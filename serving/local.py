@@ -20,7 +20,9 @@ if __name__ == "__main__":  # before all other imports: --help needs no TensorFl
 
 import asyncio
 import contextlib
+import ctypes
 import gc
+import itertools
 import logging as python_logging
 import os
 import signal
@@ -43,6 +45,7 @@ from serving.served_version import ServedVersion
 
 # Connections that are accepted at once: few, so that each is read before many others come.
 _BACKLOG = 128
+_POLLS_TO_TRIM = 10
 _LOG_LINES, _LOG_SECONDS = 10, 60.0  # warnings and errors of one place in the code
 
 
@@ -100,7 +103,8 @@ async def _serve(options: LocalOptions, log_limit: LogLimit) -> None:
 
     await grpc_server.start()
     serving_rest = asyncio.create_task(rest_server.serve([rest_socket]))
-    watching = asyncio.create_task(_watch(models, healthy, address, options, log_limit))
+    flags = _client_flags(options.host, port)
+    watching = asyncio.create_task(_watch(models, healthy, address, flags, options, log_limit))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, watching.cancel)
     await asyncio.wait([watching])
@@ -121,6 +125,7 @@ async def _watch(
     models: ModelDirectory,
     healthy: health.aio.HealthServicer,
     address: str,
+    flags: str,
     options: LocalOptions,
     log_limit: LogLimit,
 ) -> None:
@@ -133,11 +138,20 @@ async def _watch(
         await asyncio.sleep(options.poll_seconds)
         await models.poll()
     await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
-    print("next: python -m serving.client status", flush=True)
-    while True:
+    print(f"next: python -m serving.client status{flags}", flush=True)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    for polls in itertools.count():
         await asyncio.sleep(options.poll_seconds)
         await models.poll()
         log_limit.begin_anew()
+        if trim and polls % _POLLS_TO_TRIM == 0:
+            await asyncio.to_thread(trim, 0)  # what large requests have freed goes back
+
+
+def _client_flags(host: str, port: int) -> str:
+    """The flags with which a client on this machine reaches the server, unless by default."""
+    server = f"{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{port}"
+    return "" if (host, port) == (LocalOptions.host, LocalOptions.port) else f" --server {server}"
 
 
 def _listen(name: str, options: LocalOptions) -> socket.socket:

@@ -17,7 +17,7 @@ from tensorflow_serving.apis import model_pb2
 
 from serving import json_tensors, monitoring
 from serving.grpc_api import SIGNATURES, Services
-from serving.limits import Slow
+from serving.limits import Slow, Upload
 from serving.monitoring import Call
 from serving.served_version import Refused
 
@@ -83,9 +83,9 @@ def create(services: Services) -> fastapi.FastAPI:
         return _json(fields)
 
     async def predict(request: fastapi.Request):
-        spec, size = _spec(request), _size(request, services.limits.max_message_bytes)
-        async with services.uploads.room(size) as upload:
-            content = await upload.read(_content(request, size))
+        spec, max_bytes = _spec(request), services.limits.max_message_bytes
+        async with services.uploads.room() as upload:
+            content = await upload.read(_content(request, upload, max_bytes))
             with services.calls.observe(Call("REST", "predict", spec)) as call:
                 work = Work(len(content), values(content))
                 body = await threads.run(work, _parse, content)
@@ -162,21 +162,17 @@ def _spec(request: fastapi.Request, signature_name: Any = "") -> model_pb2.Model
     return spec
 
 
-def _size(request: fastapi.Request, max_bytes: int) -> int:
-    """How large the body may become, by what the client says of it."""
-    size = int(request.headers.get("content-length", max_bytes))
-    if size > max_bytes:
-        raise HTTPException(413, f"the body is larger than {max_bytes} bytes.")
-    return size
-
-
-async def _content(request: fastapi.Request, max_bytes: int) -> bytes:
+async def _content(request: fastapi.Request, upload: Upload, max_bytes: int) -> bytes:
+    too_large = HTTPException(413, f"the body is larger than {max_bytes} bytes.")
+    if int(request.headers.get("content-length", 0)) > max_bytes:
+        raise too_large
     content = bytearray()
     try:
         async for part in request.stream():
+            if len(content) + len(part) > max_bytes:
+                raise too_large
+            await upload.grow(len(part))
             content += part
-            if len(content) > max_bytes:
-                raise HTTPException(413, f"the body is larger than {max_bytes} bytes.")
     except ClientDisconnect:
         raise _GONE from None
     return bytes(content)

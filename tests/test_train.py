@@ -266,6 +266,10 @@ BAD = {
         "--data DATA --checkpoint_dir RUN/checkpoints --seed 5",
         "--checkpoint_dir RUN/checkpoints holds another run: train.seed is 0 there and 5 here",
     ),
+    "other files": (
+        "--data DATA --job_dir DATA",
+        "is no run directory, but holds other files, such",
+    ),
     "unwritable": ("--data DATA --job_dir /proc/job", "--job_dir /proc/job cannot be written"),
 }
 

@@ -32,7 +32,7 @@ from mrnn_tf.verification import verify
 from trainer import optimization
 from trainer.board import Board
 from trainer.checkpoints import Checkpoints
-from trainer.evaluation.captions import beam_scores
+from trainer.evaluation.captions import BeamScores
 from trainer.loops import Evaluator, Trainer
 from trainer.objectives import ExpectedCider, Likelihood
 from trainer.options import TrainOptions
@@ -132,6 +132,7 @@ def train(
         samples = validation = dataclasses.replace(source, split=schema.VAL)
         batches = pipeline.evaluation_batches(validation, config.batch_size)
         evaluator = Evaluator(network, pipeline.with_pixels(batches, network.encoder))
+        scores = BeamScores(current, validation) if config.objective == "cider" else dict
     else:
         logging.warning(
             "%s has no validation captions: nothing is evaluated, and the last weights are taken "
@@ -184,8 +185,7 @@ def train(
             if network.encoder:
                 network.take_mean(source)
             measured = evaluator.evaluate(tf.constant(-1))
-            if config.objective == "cider":
-                measured |= beam_scores(current, validation)
+            measured |= scores()
             is_best = progress.note(measured)
             if is_best:
                 checkpoints.save_best(target)
@@ -288,13 +288,27 @@ def begin_with(current: run.Run) -> None:
 
 
 def refuse_other_run(options: TrainOptions, config: RunConfig) -> None:
-    """Refuses directories that hold a run of another configuration."""
+    """Refuses directories that hold a run of another configuration, or no run but other files."""
+    if run.load_config(options.job_dir) is None and (other := other_file(options.job_dir)):
+        raise UserError(
+            f"`job_dir` {options.job_dir} is no run directory, but holds other files, such as "
+            f"{other}: choose a new or empty folder."
+        )
     for name, directory in options.claimed.items():
         present = run.load_config(directory)
         if present and (difference := present.difference(config)):
             raise UserError(
                 f"`{name}` {directory} holds another run: {difference}. Choose another."
             )
+
+
+def other_file(directory: str) -> str | None:
+    """A name in a directory that is neither what a run leaves when it is killed early nor a log."""
+    names = tf.io.gfile.listdir(directory) if tf.io.gfile.isdir(directory) else []
+    folders = (schema.CHECKPOINT_DIR, schema.LOG_DIR, schema.MODEL_DIR, schema.REPORT_DIR)
+    own = {*folders, schema.VOCABULARY_FILE}
+    names = [name.rstrip("/") for name in names if not name.endswith((".partial", ".log"))]
+    return min((name for name in names if name not in own and name[0] != "."), default=None)
 
 
 def claim(options: TrainOptions, current: run.Run) -> None:

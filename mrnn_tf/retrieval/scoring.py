@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from mrnn_tf import schema
 from mrnn_tf.errors import UserError
+from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.model.mrnn import MRNN
 from mrnn_tf.retrieval import expansion as expansions
 from mrnn_tf.retrieval import sentences as reading
@@ -55,17 +56,17 @@ class Scorer:
         batches = np.array_split(features, range(batch_size, len(features), batch_size))
         return np.concatenate([self.model.project_image(batch)["multimodal"] for batch in batches])
 
-    @tf.function(input_signature=[_IDS])
+    @tf.function(autograph=False, input_signature=[_IDS])
     def read(self, words: tf.Tensor) -> EncodedSentences:
         """Reads sentences int [S, T], as `sentences.pad` makes them."""
         return reading.read(self.model, words)
 
-    @tf.function(input_signature=[_SENTENCES, tf.TensorSpec([None])])
+    @tf.function(autograph=False, input_signature=[_SENTENCES, tf.TensorSpec([None])])
     def expand(self, sentences: EncodedSentences, mean: tf.Tensor) -> Expansion:
         """Expands sentences at the mean image [M]."""
         return expansions.expand(self.readout, sentences, mean)
 
-    @tf.function(input_signature=[_SENTENCES, _INTS, _FLOATS, _INTS])
+    @tf.function(autograph=False, input_signature=[_SENTENCES, _INTS, _FLOATS, _INTS])
     def pairs(
         self, sentences: EncodedSentences, rows: tf.Tensor, images: tf.Tensor, columns: tf.Tensor
     ) -> tf.Tensor:
@@ -82,7 +83,34 @@ class Scorer:
         # Every sentence has a word, the end token: no pair is left out.
         return tf.cast(tf.math.segment_sum(tf.cast(log_probs, tf.float64), pair), tf.float32)
 
-    @tf.function(input_signature=[_EXPANSION, _FLOATS, _FLOATS])
+    @tf.function(autograph=False, input_signature=[_SENTENCES, _IDS, _INTS, _FLOATS, _INTS])
+    def shared(
+        self,
+        sentences: EncodedSentences,
+        places: tf.Tensor,
+        first: tf.Tensor,
+        images: tf.Tensor,
+        columns: tf.Tensor,
+    ) -> tf.Tensor:
+        """log P [P] of the words at `places` [P, 2], where several share a softmax row.
+
+        Row r is that of image `columns[r]` of images a [I, M] and of the places from `first[r]` up
+        to `first[r + 1]` [R + 1], before which the same words stand.
+        """
+        words = tf.gather_nd(sentences.words, places)
+
+        def score(rows: tf.Tensor) -> tf.Tensor:
+            begin, end = tf.gather(first, rows), tf.gather(first, rows + 1)
+            a = tf.gather(images, tf.gather(columns, rows))
+            h = tf.gather_nd(sentences.h, tf.gather(places, begin))
+            logits = self.readout.logits(scaled_tanh(h + a))
+            row = tf.repeat(tf.range(tf.size(rows)), end - begin)
+            own = tf.gather_nd(logits, tf.stack([row, words[begin[0] : end[-1]]], axis=1))
+            return own - tf.gather(tf.reduce_logsumexp(logits, axis=-1), row)
+
+        return softmax.in_blocks(score, tf.size(columns))
+
+    @tf.function(autograph=False, input_signature=[_EXPANSION, _FLOATS, _FLOATS])
     def at_least(
         self, expansion: Expansion, images: tf.Tensor, thresholds: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
@@ -101,7 +129,9 @@ class Scorer:
         missing = tf.fill(tf.shape(thresholds), -np.inf)
         return tf.tensor_scatter_nd_update(missing, pairs, scores), used
 
-    @tf.function(input_signature=[_EXPANSION, _INTS, _FLOATS, _INTS, tf.TensorSpec([None])])
+    @tf.function(
+        autograph=False, input_signature=[_EXPANSION, _INTS, _FLOATS, _INTS, tf.TensorSpec([None])]
+    )
     def pairs_at_least(
         self,
         expansion: Expansion,

@@ -113,7 +113,7 @@ class Searcher:
             arrays["priors"] = arrays.pop("at_mean") - table.marginals
         self.arrays = scorer.arrays | {name: _variable(array) for name, array in arrays.items()}
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(autograph=False, reduce_retracing=True)
     def search_images(
         self, words: tf.Tensor, k: int = 10, shortlist: int | None = BY_COUNT
     ) -> Hits:
@@ -160,7 +160,7 @@ class Searcher:
         asks = tf.reduce_any(words > schema.UNKNOWN_ID, axis=1) & (images.shape[0] > 0)
         return _answer(search, asks, k, _SENTENCES_AT_ONCE)
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(autograph=False, reduce_retracing=True)
     def search_sentences(
         self, images: tf.Tensor, k: int = 10, shortlist: int | None = BY_COUNT
     ) -> Hits:

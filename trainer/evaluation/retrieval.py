@@ -114,7 +114,7 @@ def rank_split(
     sample = scorer.project(training_features[rows])
     mean = sample.mean(axis=0)
     facts = [run.config.to_dict(), run.step, split.source.info.fingerprint, split.source.split]
-    facts += [settings.normaliser, settings.images]
+    facts += [settings.normaliser, settings.images, marginal.SCORED]
     key = hashlib.sha256(json.dumps(facts).encode() + sample.tobytes()).hexdigest()[:16]
     in_blocks = functools.partial(_in_blocks, len(pool.words), tf.io.gfile.join(work, key))
 
