@@ -9,7 +9,7 @@ DEMO := runs/demo
 HASHED := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 EDITABLE := --config-settings editable_mode=compat --editable
 
-.PHONY: demo test slow bench lint install requirements clean
+.PHONY: demo test slow fuzz bench lint install requirements clean
 
 install: .venv/installed
 
@@ -52,6 +52,9 @@ test: install
 
 slow: install
 	$(RUN) -m pytest -m slow -rP
+
+fuzz: install
+	PYTHONPATH=.:tests $(RUN) -m fuzz --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),0)
 
 bench: install
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[benchmark]"

@@ -11,6 +11,7 @@ from mrnn_tf.errors import UserError
 from serving.messages import DataType, TensorProto
 
 ArrayOrStrings = np.ndarray | Sequence[str | bytes]
+_MOST_SIZES = 32  # dimensions that NumPy iterates over
 MAX_BYTES = 1 << 30  # of the array that a proto may ask for
 MAX_RANK = 8
 _TYPES = {  # of the array, and the field that holds the values
@@ -63,6 +64,8 @@ def to_array(proto: Message, max_bytes: int = MAX_BYTES, must_hold_all: bool = F
         raise UserError(f"tensors of {len(shape)} dimensions are not understood.")
     if any(size < 0 for size in shape):
         raise UserError(f"the sizes of a shape must be 0 or more, got {shape}.")
+    if len(shape) > _MOST_SIZES:
+        raise UserError(f"a shape has at most {_MOST_SIZES} sizes, got {len(shape)}.")
     count = math.prod(shape)
     if count * dtype.itemsize > max_bytes:
         raise UserError(f"a tensor of shape {shape} is larger than {max_bytes} bytes.")

@@ -1,5 +1,6 @@
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import tiny
 from mrnn_tf import config, files, run, schema, text
 from mrnn_tf.config import ModelConfig, RunConfig, TrainConfig
 from mrnn_tf.data import pipeline, records
+from mrnn_tf.errors import UserError
 
 SMALL = {"embedding_1": 3, "embedding_2": 4, "recurrent": 4, "multimodal": 5}
 
@@ -58,6 +60,19 @@ def test_a_directory_without_a_run_is_refused(tmp_path):
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="is not the configuration of a run"):
         run.Run.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"vocabulary_size": [9]}, {"feature_size": 0}, {"encoder": "vgg16"}, {"encoder": {}},
+     {"encoder": {"identity": 7}}, {"encoder": {"identity": "a", "b": [[]]}},
+     {"dataset": None}, {"model": []}],
+)  # fmt: skip
+def test_a_damaged_configuration_is_refused(tiny_job, tmp_path, damage):
+    marker = shutil.copy(Path(tiny_job) / "config.json", tmp_path)
+    tiny.edit(marker, lambda content: content.update(damage))
+    with pytest.raises(UserError, match=r"config\.json is not the configuration of a run"):
+        run.load_config(str(tmp_path))
 
 
 def test_a_run_of_an_earlier_version_is_read(tiny_job, tmp_path):

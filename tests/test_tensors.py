@@ -162,3 +162,11 @@ def test_missing_and_unknown_inputs():
         signature(tf.float32).read({}, FROM_PROTO)
     with pytest.raises(Refused, match="has no input `z`, but `x`"):
         signature(tf.float32).read({"z": proto(tf.float32, [1, 2])}, FROM_PROTO)
+
+
+def test_a_shape_of_too_many_sizes_is_refused():
+    proto = tensors.to_proto(np.array([b"a"], np.object_))
+    for _ in range(50):
+        proto.tensor_shape.dim.add(size=1)
+    with pytest.raises(UserError, match="at most 32 sizes, got 51"):
+        tensors.to_array(proto)
