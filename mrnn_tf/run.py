@@ -75,6 +75,7 @@ class Network(tf.Module):
 
     @tf.function(reduce_retracing=True)
     def _sums(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        """The sums [2, D] of the features of a batch, and of the same after the model's norm."""
         features = self.features(batch)
         both = tf.stack([features, self.model.feature_norm(features)])
         return tf.reduce_sum(tf.cast(both, tf.float64), axis=1)
