@@ -279,7 +279,7 @@ class Inference:
                 told = "The run has no mean image: the export has no signature %s."
                 logging.warning(told, schema.SENTENCE_VECTOR)
         functions = {
-            name: tf.function(method, inputs, autograph=False).get_concrete_function()
+            name: tf.function(method, inputs).get_concrete_function()
             for name, (method, *inputs) in methods.items()
         }
         return {**functions, schema.SERVING_DEFAULT: functions[self.default]}
