@@ -34,7 +34,9 @@ SIGNATURES = (
 
 @pytest.fixture(scope="module")
 def server(models, tmp_path_factory):
-    with served.serving(tmp_path_factory.mktemp("serving"), models) as running:
+    # The limits of the graph are tested here: the server lets more rows and longer texts through.
+    flags = ("--max_rows=4000", f"--max_text_bytes={1 << 25}")
+    with served.serving(tmp_path_factory.mktemp("serving"), models, *flags) as running:
         yield running
 
 
