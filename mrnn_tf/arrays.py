@@ -51,4 +51,5 @@ def refusing(name: object) -> Iterator[None]:
         yield
     except DAMAGED as error:
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise UserError(f"{name} is no readable NumPy file without objects: {reason}.") from error
+        sentence = f"{name} is no readable NumPy file without objects: {reason.rstrip('.')}."
+        raise UserError(sentence) from error

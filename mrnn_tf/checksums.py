@@ -152,5 +152,5 @@ def _of_parts(parts: Iterable[bytes]) -> str:
 def _size(path: str) -> int | None:
     try:
         return tf.io.gfile.stat(path).length
-    except tf.errors.NotFoundError:
+    except (tf.errors.NotFoundError, tf.errors.InvalidArgumentError):  # or its name is too long
         return None

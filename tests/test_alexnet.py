@@ -135,7 +135,10 @@ def test_objects_in_a_weights_file_are_refused(small_kernels, tmp_path):
             return os.mkdir, (str(tmp_path / "harm"),)
 
     layers = random_layers(SMALL_KERNELS) | {"conv1": [np.array([Malicious()]), np.zeros(6)]}
-    with pytest.raises(ValueError, match=r"evil\.npz does not hold weights of alexnet: Object arr"):
+    refused = (
+        r"evil\.npz does not hold weights of alexnet: it is no .* Object arrays cannot.*[^.]\.$"
+    )
+    with pytest.raises(ValueError, match=refused):
         encoders.create("alexnet", save(tmp_path / "evil.npz", layers))
     np.save(tmp_path / "evil.npy", layers)
     with pytest.raises(ValueError, match=r"evil\.npy does not hold weights of alexnet: "):

@@ -101,3 +101,9 @@ def test_a_marker_without_those_of_its_files_is_refused(tmp_path):
     files.write_json(path, {**content, "checksum": checksums._of_json(content)})
     with pytest.raises(UserError, match=r"m\.json has no `checksums` of files"):
         checksums.read(path, "a marker is wanted", str(tmp_path), "make it again")
+
+
+def test_a_file_whose_name_no_file_can_have_is_missing(tmp_path):
+    sums = checksums.Checksums(str(tmp_path), "make it again", {"a" * 5000: "9 00000000"})
+    with pytest.raises(FileNotFoundError, match="is missing: make it again"):
+        sums.check()

@@ -41,13 +41,14 @@ def load(model: keras.Model, path: str) -> None:
                 # Files of older Keras versions lack groups that repeat the layers.
                 warnings.filterwarnings("ignore", message="Skipping nested container")
                 if path.endswith(".npz"):
-                    assign(model, arrays.read_archive(local, local))
+                    assign(model, arrays.read_archive(local, "it"))
                 elif path.endswith(".safetensors"):
                     assign(model, read_safetensors(local))
                 else:
                     model.load_weights(local)
         except _UNREADABLE as error:
             reason = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0]
+            reason = reason.rstrip(".")
             raise UserError(f"{path} does not hold weights of {model.name}: {reason}.") from error
 
 
