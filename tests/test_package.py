@@ -191,7 +191,7 @@ def test_what_is_imported_is_required(modules, extra, requirements):
     for module in used:
         brought = {name.lower().replace("_", "-") for name in homes[module]}
         assert brought & names, f"{module} is not in the requirements of {extra}"
-    base = (third_party(CLIENT) - OPTIONAL) | {"starlette"}  # which comes with fastapi
+    base = (third_party(CLIENT) - OPTIONAL) | {"starlette", "h11"}  # with fastapi, uvicorn
     assert used - base <= set(extras.MODULES.get(extra, ()))
 
 
