@@ -40,7 +40,7 @@ from trainer.options import TrainOptions
 _CHECKPOINT_SECONDS = 180.0  # the most time between two checkpoints
 
 
-class Progress(tf.Module):
+class TrainingState(tf.Module):
     """How far a run is; saved with the weights."""
 
     def __init__(self, step: tf.Variable):
@@ -119,7 +119,7 @@ def train(
         for variables, rate in zip(network.trainable_parts(), rates, strict=False):
             optimizers.append(optimization.create(config, rate, steps))
             optimizers[-1].build(variables)
-        progress = Progress(step)
+        progress = TrainingState(step)
     current = run.Run(run_config, vocabulary, network, step=0)
 
     # 3. The input.
