@@ -5,17 +5,35 @@ BIN := .venv/bin
 RUN := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python
 DEMO := runs/demo
 
-.PHONY: demo test slow bench lint install clean
+# Here exactly the files are installed whose hashes are in requirements.txt; elsewhere their versions.
+HASHED := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
+EDITABLE := --config-settings editable_mode=compat --editable
+
+.PHONY: demo test slow bench lint install requirements clean
 
 install: .venv/installed
 
-.venv/installed: setup.py constraints.txt
+.venv/installed: setup.py constraints.txt requirements.txt
 	@test -n "$(PYTHON)" || { echo "error: Python 3.11, 3.12 or 3.13 is needed; set PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv .venv
+ifdef HASHED
+	$(BIN)/pip install --quiet --require-hashes --requirement requirements.txt
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation $(EDITABLE) .
+else
 	$(BIN)/pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --constraint constraints.txt \
-		--config-settings editable_mode=compat --editable ".[all,test]"
+	$(BIN)/pip install --quiet --constraint constraints.txt $(EDITABLE) ".[all,test]"
+endif
 	@touch $@
+
+# Hashes of all files of every package, for all platforms; versions that are new go into constraints.txt.
+requirements:
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet "uv<1"
+	$(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate \
+		--custom-compile-command "make requirements" --extra all --extra test \
+		--constraint constraints.txt --output-file requirements.txt setup.py
+	grep -oE '^[^ ;]+==[^ ;]+' requirements.txt | awk -F== '!seen[$$1]++' - constraints.txt | \
+		LC_ALL=C sort --output constraints.txt
 
 demo: install
 	$(RUN) -m trainer.prepare --dataset demo --source $(DEMO)/photos --output $(DEMO)/data --store both \

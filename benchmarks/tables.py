@@ -5,6 +5,9 @@
 Trains and evaluates one row after the other by `trainer.task` and `trainer.evaluate` with the row's
 flags, and prints the table. Stopped, the same command goes on where it was; what is finished is
 skipped. `--rows` makes a part of a table, so that several machines may share one.
+
+The rows of the table `photographs` are numbers of training images, chosen at random from those of
+the dataset, the smaller sets being parts of the larger ones; each has the words of its captions.
 """
 
 import json
@@ -14,10 +17,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import subsets
 from absl import app, flags
 
 from mrnn_tf import run
 from mrnn_tf.config import CELLS, VARIANTS
+
+PHOTOGRAPHS = "photographs"
+EPOCHS = {500: 28, 1000: 24, 2000: 20, 4000: 16, 6000: 14}  # of so many photographs
 
 # Flags of every row. RUN-NAME stands for the directory of the row NAME with the same seed.
 TABLES = {
@@ -32,6 +39,11 @@ TABLES = {
         "paper": ["--preset=paper"],
         "shared": ["--preset=shared"],
         "best": ["--preset=best", "--initial_run=RUN-paper"],
+    },
+    # Few photographs need more epochs; the best checkpoint is evaluated.
+    PHOTOGRAPHS: {
+        str(photographs): ["--preset=paper", f"--epochs={epochs}", "--patience=5"]
+        for photographs, epochs in EPOCHS.items()
     },
 }
 SCORES = "report/scores.json"  # in a run directory
@@ -71,17 +83,19 @@ def _make(name: str, seed: str, arguments: list[str]) -> None:
     folder = _folder(name, seed)
     if (folder / SCORES).exists():
         return
+    data = _DATA.value
+    if _TABLE.value == PHOTOGRAPHS:
+        data = subsets.make(data, int(name), Path(_OUTPUT.value))
     arguments = [re.sub("RUN-(.*)", lambda row: str(_folder(row[1], seed)), a) for a in arguments]
-    _run(folder, "trainer.task", f"--seed={seed}", *arguments)
+    _run(folder, data, "trainer.task", f"--seed={seed}", *arguments)
     # Presets are evaluated with all widths, the many other rows with that of the captions.
     fewer = [] if _TABLE.value == "presets" else ["--widths=", "--n_best=5"]
-    _run(folder, "trainer.evaluate", "--nometeor", *fewer)
+    _run(folder, data, "trainer.evaluate", "--nometeor", *fewer)
 
 
-def _run(folder: Path, module: str, *arguments: str) -> None:
+def _run(folder: Path, data: str, module: str, *arguments: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    data, job_dir = f"--data={_DATA.value}", f"--job_dir={folder}"
-    command = [sys.executable, "-m", module, data, job_dir, *arguments]
+    command = [sys.executable, "-m", module, f"--data={data}", f"--job_dir={folder}", *arguments]
     print(" ".join(command[1:]), file=sys.stderr, flush=True)
     with open(folder / "log.txt", "a") as log:
         environment = {"TF_CPP_MIN_LOG_LEVEL": "3"} | os.environ

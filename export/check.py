@@ -75,11 +75,15 @@ def expected(inference: Inference, name: str, inputs: Tensors, _: Tensors | None
     """What a signature of the model should say."""
     if name == schema.SERVING_DEFAULT:
         name = inference.default
+    if name == schema.SCORE_IMAGES:
+        return {schema.LOG_PROBS: _score_images(inference, *inputs.values())}
     compute = {
         schema.BEAM_DECODE: _beam_decode,
         schema.CAPTION: _caption,
         schema.NEXT_WORD: _next_word,
         schema.SENTENCE_LOG_PROB: _sentence_log_prob,
+        schema.SENTENCE_VECTOR: _sentence_vector,
+        schema.SCORE_PROJECTIONS: _score_projections,
         schema.ENCODE_IMAGE: _encode_image,
         schema.CAPTION_EXAMPLES: _caption_examples,
         schema.MODEL_INFO: model_info,
@@ -152,6 +156,41 @@ def _sentence_log_prob(inference: Inference, features: np.ndarray, sentence: str
         schema.NUM_UNKNOWN: np.int32(np.sum(ids == schema.UNKNOWN_ID)),
         schema.WORD_LOG_PROBS: np.append(word_log_probs, np.zeros(width))[:width],
     }
+
+
+def _score_images(inference: Inference, features: np.ndarray, sentences: np.ndarray) -> np.ndarray:
+    """log P [B, S], image by image."""
+    rows = []
+    for image in features:
+        images = np.repeat(image[np.newaxis], len(sentences), axis=0)
+        inputs = {schema.FEATURES: images, schema.SENTENCES: sentences}
+        rows.append(expected(inference, schema.SENTENCE_LOG_PROB, inputs)[schema.LOG_PROB])
+    return np.stack(rows)
+
+
+def _score_projections(inference: Inference, projection: np.ndarray, sentence: str) -> Tensors:
+    log_prob = _log_prob(inference, tf.constant(projection), sentence)
+    return {schema.LOG_PROB: log_prob.numpy()}
+
+
+def _sentence_vector(inference: Inference, sentence: str) -> Tensors:
+    """The gradient of log P(s|a) at the mean image; zero where there is nothing to search by."""
+    mean = inference.network.blank(1)["multimodal"][0]
+    with tf.GradientTape() as tape:
+        tape.watch(mean)
+        log_prob = _log_prob(inference, mean, sentence)
+    ids = inference.vocabulary.ids([sentence])[0].numpy()
+    is_query = (ids > schema.UNKNOWN_ID).any() and len(ids) <= inference.max_text_words
+    return {schema.VECTORS: is_query * tape.gradient(log_prob, mean).numpy()}
+
+
+def _log_prob(inference: Inference, projection: tf.Tensor, sentence: str) -> tf.Tensor:
+    """log P of a sentence by a projected image [M]."""
+    model, ids = inference.network.model, inference.vocabulary.ids([sentence])[0].numpy()
+    h = model.word_part(np.array([[schema.START_ID, *ids]]))
+    logits = model.logits_from(h, {"multimodal": projection[tf.newaxis]})
+    log_probs = tf.gather(tf.nn.log_softmax(logits[0]), [*ids, schema.END_ID], batch_dims=1)
+    return tf.reduce_sum(log_probs)
 
 
 def _encode_image(inference: Inference, content: bytes) -> Tensors:

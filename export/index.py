@@ -13,6 +13,11 @@ an index without computing the rest again:
     python -m export.index --model models/mrnn/1 --append_to models/mrnn_index/1 \\
         --data data/new --sentences more.txt --delete ids.txt --output models/mrnn_index
 
+Past one machine, images go into a vector database, by their ids, and no version is needed:
+
+    python -m export.index --model models/mrnn/1 --data data/flickr8k --store milvus \\
+        --uri photos.db --metadata albums.jsonl
+
 Any Apache Beam flag passes through, e.g. --direct_running_mode=multi_processing
 --direct_num_workers=2. A stopped job is finished by the same command.
 """
@@ -24,6 +29,7 @@ if __name__ == "__main__":  # before all other imports: --help needs no TensorFl
     program.main("export.index:build_index", IndexOptions)
 
 import collections
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -34,18 +40,20 @@ import tensorflow as tf
 from absl import logging
 
 import mrnn_tf
-from export import index_check, index_parts, saved_model
-from export.index_parts import PART_ENDING, MakePart
+from export import index_check, index_parts, saved_model, store
+from export.index_parts import MakePart
 from export.index_signatures import IndexServable
-from mrnn_tf import batch, schema, versions
+from mrnn_tf import batch, files, schema, versions
 from mrnn_tf.config import SAMPLE_SIZE
 from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.index import Entries, Header, Index
-from mrnn_tf.retrieval.marginal import LIKELIEST
+from mrnn_tf.retrieval.marginal import SCORED
 from mrnn_tf.retrieval.scoring import Scorer
+from mrnn_tf.retrieval.search import SentenceTable
 from mrnn_tf.retrieval.sentences import check_searchable, pad
 from mrnn_tf.run import Run
 from mrnn_tf.split import FeatureReader
+from mrnn_tf.verification import verify
 
 INDEX_FOLDER = "index"  # in assets.extra
 _SHOWN = 3  # results of a search for people
@@ -53,7 +61,14 @@ _STRING_BYTES = 24  # TensorFlow's record of a string, besides its text
 
 
 def build_index(options: IndexOptions) -> str:
-    """Writes a version of an index, and returns its directory."""
+    """Writes a version of an index and returns its directory, or fills a vector database."""
+    if options.store:
+        return store.fill(options)
+    with contextlib.ExitStack() as claimed:
+        return _build_index(options, claimed)
+
+
+def _build_index(options: IndexOptions, claimed: contextlib.ExitStack) -> str:
     beam_options = batch.parse_options(options.beam_flags)
     newest = versions.newest(options.model) or options.model
     options = dataclasses.replace(options, model=newest)
@@ -61,6 +76,8 @@ def build_index(options: IndexOptions) -> str:
     saved_model.refuse_overwriting(directory)
 
     # What there is.
+    if options.verify:
+        verify(options.model, options.data, options.reference_data, options.append_to)
     run = Run.from_saved_model(options.model)
     check_searchable(run.network.model)
     old = _load_old(options, run) if options.append_to else None
@@ -73,21 +90,23 @@ def build_index(options: IndexOptions) -> str:
     parts = index_parts.plan(reader, options.splits, options.sentences, work)
     if tf.io.gfile.exists(work):
         logging.info("Finishing what %s holds in part.", work)
-    tf.io.gfile.makedirs(work)
-    if old:
-        seed = old.header.seed
-        path = tf.io.gfile.join(_index_folder(options.append_to), index_parts.SAMPLE_FILE)
-    else:
-        size, seed = options.sample or SAMPLE_SIZE, options.seed or 0
-        path = index_parts.write_sample(Scorer(run.network.model), reference, size, seed, work)
+    claimed.enter_context(files.alone_in(work))
+    size, seed = options.sample or SAMPLE_SIZE, old.header.seed if old else options.seed or 0
+
+    def sample() -> np.ndarray:
+        if old:
+            return np.asarray(old.sample)
+        return index_parts.sample_images(Scorer(run.network.model), reference, size, seed)
+
+    path = index_parts.write_sample(work, sample)
     if parts:
         batch.run(
             parts,
             MakePart(options.model, options.data, path),
             beam_options,
-            done=lambda: sum(name.endswith(PART_ENDING) for name in tf.io.gfile.listdir(work)),
-            total=len(parts),
-            unit="parts",
+            batch.counted(work),
+            index_parts.size(reader, options.splits, options.sentences),
+            "images and sentences",
         )
     entries, skipped = index_parts.collect(parts, reader)
     if skipped:
@@ -95,8 +114,8 @@ def build_index(options: IndexOptions) -> str:
         logging.warning(told, len(skipped), _text(skipped[0]))
 
     # The index, and the servable around it.
-    sample = index_parts.read_arrays(path)
-    index = _assemble(run, [old, *entries] if old else entries, sample, seed)
+    sampled = index_parts.read_sample(path)
+    index = _assemble(run, [old, *entries] if old else entries, sampled, seed)
     names = [field.name for field in dataclasses.fields(IndexSettings)]
     settings = IndexSettings(**{name: getattr(options, name) for name in names})
     servable = IndexServable(run, index, settings)
@@ -135,7 +154,11 @@ def _load_old(options: IndexOptions, run: Run) -> Index:
             f"`delete` {options.delete} names {_text(min(unknown))}, which {options.append_to} "
             "does not hold."
         )
-    return dataclasses.replace(old, **vars(old.without(gone)))
+    old = dataclasses.replace(old, **vars(old.without(gone)))
+    if old.header.likeliest != SCORED and len(old.words):  # of two kinds of P(s) one would win
+        table = SentenceTable.of(Scorer(run.network.model), old.words, old.sample)
+        old = dataclasses.replace(old, log_marginals=table.marginals)
+    return old
 
 
 def _reference(options: IndexOptions, run: Run, reader: FeatureReader | None) -> FeatureReader:
@@ -155,7 +178,7 @@ def _fingerprint(
 ) -> str:
     """What tells the parts of this command from those of another one."""
     facts = [mrnn_tf.__version__, run.fingerprint, options.sample, options.seed, options.data]
-    facts += [reader.info.fingerprint for reader in readers if reader]
+    facts += [SCORED, *(reader.info.fingerprint for reader in readers if reader)]
     digest = hashlib.sha256(json.dumps(facts).encode())
     if old:
         digest.update(np.ascontiguousarray(old.sample))
@@ -178,7 +201,7 @@ def _assemble(run: Run, parts: list[Entries], sample: np.ndarray, seed: int) -> 
         **run.fingerprints,
         seed=seed,
         split=schema.TRAIN,
-        likeliest=LIKELIEST,
+        likeliest=SCORED,
         images=len(entries.ids),
         sentences=len(entries.captions),
         longest=entries.words.shape[1],
@@ -211,7 +234,9 @@ def _show(servable: IndexServable, sentence: str) -> None:
         caption = index.captions[own[0]] if len(own) else b""
         print(f"{score:9.3f}  {_text(index.ids[row])}  {_text(caption)}")
     if not images:
-        print("nothing: the model knows none of its words.")
+        unknown = servable.vocabulary.unknown(sentence)
+        none = f"the index knows none of these words: {' '.join(unknown)}"
+        print(f"nothing: {none if len(unknown) == words.shape[1] - 1 else 'there are no images'}")
     elif len(index.captions):
         first = images[0][0]
         print(f"\nsentences for {_text(index.ids[first])}:")

@@ -5,16 +5,14 @@ whose file is there is done.
 """
 
 import dataclasses
-import io
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from mrnn_tf import files, schema
-from mrnn_tf.batch import beam
+from mrnn_tf import files, schema, versions
+from mrnn_tf.batch import Counter, beam
 from mrnn_tf.data import records
 from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.index import NO_IMAGE, Entries, Texts
@@ -26,7 +24,7 @@ from mrnn_tf.run import Run
 from mrnn_tf.split import FeatureReader
 
 PART_ENDING, ERROR_ENDING = ".npz", ".error"
-SAMPLE_FILE = "sample.npy"  # also in the folder of an index
+_SAMPLE = "sample"
 _SENTENCES_IN_A_PART = 1000
 
 
@@ -45,7 +43,7 @@ def open_dataset(run: Run, model: str, data: str) -> FeatureReader:
     stores = records.DatasetInfo.load(data).stores
     if "features" in stores and not run.config.train.finetune_encoder:
         return FeatureReader(run, data)
-    loaded = tf.saved_model.load(model)
+    loaded = versions.load(model)
     if schema.ENCODE_IMAGE not in loaded.signatures:
         raise UserError(
             f"{data} holds images only, but {model} has no encoder: export it with --encoder, or "
@@ -74,15 +72,32 @@ def plan(
     return parts
 
 
-def write_sample(scorer: Scorer, reader: FeatureReader, size: int, seed: int, work: str) -> str:
-    """The path in `work` of the projections [n, M] of sampled training images that were decoded."""
-    path = tf.io.gfile.join(work, SAMPLE_FILE)
+def size(reader: FeatureReader | None, splits: Sequence[str] | None, sentences: str | None) -> int:
+    """How many images and sentences the parts of `plan` have."""
+    count = len(read_lines(sentences)) if sentences else 0
+    for split in (splits or reader.info.splits) if reader else ():
+        count += reader.info.splits[split].images + reader.info.splits[split].captions
+    return count
+
+
+def sample_images(scorer: Scorer, reader: FeatureReader, size: int, seed: int) -> np.ndarray:
+    """The projections [n, M] of sampled training images that were decoded."""
+    rows = sample_rows(reader.info.splits[schema.TRAIN].images, size, seed)
+    batches = reader.batches(reader.shards(schema.TRAIN), rows)
+    parts = [scorer.project(features[features.any(axis=1)]) for _, features, _ in batches]
+    return np.concatenate(parts)
+
+
+def write_sample(work: str, sample: Callable[[], np.ndarray]) -> str:
+    """The path of the sample in the folder `work`, where workers read it."""
+    path = tf.io.gfile.join(work, _SAMPLE)
     if not tf.io.gfile.exists(path):
-        rows = sample_rows(reader.info.splits[schema.TRAIN].images, size, seed)
-        batches = reader.batches(reader.shards(schema.TRAIN), rows)
-        parts = [scorer.project(features[features.any(axis=1)]) for _, features, _ in batches]
-        _write(path, np.save, np.concatenate(parts))
+        files.write_arrays(path, **{_SAMPLE: sample()})
     return path
+
+
+def read_sample(path: str) -> np.ndarray:
+    return files.read_arrays(path)[_SAMPLE]
 
 
 class MakePart(beam.DoFn):
@@ -95,16 +110,17 @@ class MakePart(beam.DoFn):
         run = Run.from_saved_model(self._model)
         self._scorer, self._vocabulary = Scorer(run.network.model), run.vocabulary
         self._reader = open_dataset(run, self._model, self._data) if self._data else None
-        self._sample = read_arrays(self._sample_path)
+        self._sample = read_sample(self._sample_path)
 
     def process(self, part: Part):
         if not tf.io.gfile.exists(part.output):
             try:
-                _write(part.output, np.savez, **self._make(part))
+                with Counter(part.output.removesuffix(PART_ENDING)) as counter:
+                    files.write_arrays(part.output, **self._make(part, counter))
             except UserError as error:  # for `collect`: a runner would bury it in a traceback
                 files.write_whole(part.output + ERROR_ENDING, str(error))
 
-    def _make(self, part: Part) -> dict[str, np.ndarray]:
+    def _make(self, part: Part, counter: Counter) -> dict[str, np.ndarray]:
         """Entries, ids of undecodable images, and how many images and captions were read."""
         ids, captions, owners, skipped, read = [], [], [], [], np.zeros(2, np.int64)
         images = [np.zeros((0, self._sample.shape[1]), np.float32)]
@@ -113,6 +129,7 @@ class MakePart(beam.DoFn):
             owners = [NO_IMAGE] * len(captions)
         else:
             for batch_ids, features, texts in self._reader.batches([part.source]):
+                counter.add(len(batch_ids))
                 decoded = features.any(axis=1)  # the features of an undecodable image are zero
                 images.append(self._scorer.project(features[decoded]))
                 for image_id, own, is_image in zip(batch_ids, texts, decoded, strict=True):
@@ -124,7 +141,7 @@ class MakePart(beam.DoFn):
                     else:
                         skipped.append(image_id)
         words = pad(self._vocabulary.ids(tf.constant(captions, tf.string)).to_list())
-        table = SentenceTable.of(self._scorer, words, self._sample)
+        table = SentenceTable.of(self._scorer, words, self._sample, counter.add)
         texts, owners = Texts.of(captions), np.array(owners, np.int32)
         entries = Entries(Texts.of(ids), np.concatenate(images), texts, *table, owners)
         skipped = {f"skipped.{name}": array for name, array in vars(Texts.of(skipped)).items()}
@@ -148,32 +165,14 @@ def collect(parts: list[Part], reader: FeatureReader | None) -> tuple[list[Entri
         )
     entries, skipped, counts = [], [], {part.split: np.zeros(2, np.int64) for part in parts}
     for part in parts:
-        arrays = dict(read_arrays(part.output))
+        arrays = files.read_arrays(part.output)
         counts[part.split] += arrays.pop("read")
         skipped += Texts(arrays.pop("skipped.content"), arrays.pop("skipped.ends"))
         entries.append(Entries.from_arrays(arrays))
     counts.pop(None, None)  # that of sentences
     for split, (images, captions) in counts.items():
-        wanted = reader.info.splits[split]
-        if (images, captions) != (wanted.images, wanted.captions):
-            raise UserError(
-                f"The parts of the split {split!r} hold {images} images and {captions} captions, "
-                f"but {schema.DATASET_FILE} says {wanted.images} and {wanted.captions}: prepare "
-                "the data again."
-            )
+        reader.info.check_counts(split, images, captions)
     return entries, skipped
-
-
-def _write(path: str, save: Callable, *arrays: np.ndarray, **named: np.ndarray) -> None:
-    content = io.BytesIO()
-    save(content, *arrays, **named)
-    files.write_whole(path, content.getvalue())
-
-
-def read_arrays(path: str) -> Any:
-    """The array of an `.npy` file, or those of an `.npz` file by name."""
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return np.load(io.BytesIO(file.read()))
 
 
 def read_lines(path: str) -> list[bytes]:

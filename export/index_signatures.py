@@ -132,7 +132,7 @@ class IndexServable:
         if self.neighbourhood is not None:
             methods[schema.CAPTION_RERANKED] = self.caption_reranked, features
         functions = {
-            name: tf.function(method, input_signature=[spec]).get_concrete_function()
+            name: tf.function(method, [spec], autograph=False).get_concrete_function()
             for name, (method, spec) in methods.items()
         }
         return {**functions, schema.SERVING_DEFAULT: functions[self.default]}

@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from export.store_options import StoreOptions
 from mrnn_tf.config import (
     ENCODERS,
     MAX_PIXELS,
@@ -11,14 +12,14 @@ from mrnn_tf.config import (
     SAMPLE_SIZE,
     TOP_K,
     BeamSearch,
-    Config,
+    Verification,
     field,
 )
 from mrnn_tf.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportOptions(Config):
+class ExportOptions(Verification):
     """What is exported, where it goes, and what is fixed then."""
 
     job_dir: str = field(REQUIRED, "the run directory")
@@ -59,18 +60,20 @@ class IndexSettings(BeamSearch):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class IndexOptions(IndexSettings):
+class IndexOptions(StoreOptions, IndexSettings, Verification):
     """What is indexed, by which model, and where to."""
 
     model: str = field(REQUIRED, "a version of the model, such as models/mrnn/1, or their folder")
-    output: str = field(REQUIRED, "folder of the versions, such as models/mrnn_index")
+    output: str | None = field(None, "folder of the versions, such as models/mrnn_index")
     data: str | None = field(None, "folder of the records")
     splits: tuple[str, ...] | None = field(None, "splits of the records to index; default all")
     reference_data: str | None = field(None, "records of training images for P(s); default `data`")
     version: int | None = field(None, "default one more than the newest there", at_least=1)
     append_to: str | None = field(None, "a version of the index to begin with")
     sentences: str | None = field(None, "file of sentences to index, one a line")
-    delete: str | None = field(None, "file of ids of the index to begin with, to leave out")
+    delete: str | None = field(
+        None, "file of ids to leave out of the index to begin with, or of `store`"
+    )
     sample: int | None = field(None, f"training images for P(s); default {SAMPLE_SIZE}", at_least=1)
     seed: int | None = field(None, "seed of their choice; default 0", at_least=0)
     show: str | None = field(
@@ -80,6 +83,10 @@ class IndexOptions(IndexSettings):
 
     def __post_init__(self):
         super().__post_init__()
+        if self.store:
+            return
+        if not self.output:
+            raise UserError("`output` is required (--help shows an example).")
         for name in ("reference_data", "sample", "seed"):
             if getattr(self, name) is not None and self.append_to:
                 raise UserError(

@@ -2,10 +2,13 @@
 
 import os
 import tempfile
+import uuid
 from collections.abc import Callable
+from pathlib import Path
 
 import tensorflow as tf
 from absl import logging
+from tensorflow.core.protobuf import fingerprint_pb2
 
 from export import check, warmup
 from mrnn_tf import files, schema, versions
@@ -53,13 +56,25 @@ def write(
         functions, root = servable.signatures(), servable.tracked()
         root.assets = [tf.saved_model.Asset(config), tf.saved_model.Asset(words)]
         tf.saved_model.save(root, built, functions)
+        _derive_id(Path(built, "fingerprint.pb"))
         path = os.path.join(built, schema.WARMUP_FILE)
         os.makedirs(os.path.dirname(path))
         warmup.write(path, servable, functions)
         add(os.path.dirname(path))
         logging.info("Checking every signature in a fresh process")
         check.check(built, servable, list(functions), expected)
+        program = "export.index" if servable.name == schema.INDEX else "export.task"
+        versions.seal(built, f"python -m {program}")
         files.publish(built, directory, last=schema.SAVED_MODEL_FILE)
+
+
+def _derive_id(path: Path) -> None:
+    """Takes the id of a SavedModel from its hashes, not at random: equal runs, equal bytes."""
+    fingerprint = fingerprint_pb2.FingerprintDef.FromString(path.read_bytes())
+    fingerprint.uuid = ""
+    hashes = fingerprint.SerializeToString(deterministic=True).hex()
+    fingerprint.uuid = str(uuid.uuid5(uuid.NAMESPACE_OID, hashes))
+    path.write_bytes(fingerprint.SerializeToString(deterministic=True))
 
 
 def refuse_overwriting(directory: str) -> None:

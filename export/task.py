@@ -23,10 +23,13 @@ from export.saved_model import export_run, version_directory
 from mrnn_tf.config import BeamSearch
 from mrnn_tf.inference import Inference, attached_encoder
 from mrnn_tf.run import Run
+from mrnn_tf.verification import verify
 
 
 def export(options: ExportOptions) -> str:
     """Writes the next version of a model and returns its directory."""
+    if options.verify:
+        verify(options.job_dir, options.checkpoint_dir)
     run = Run.load(options.job_dir, options.checkpoint, options.checkpoint_dir)
     encoder = attached_encoder(run, options.encoder, options.encoder_weights)
     search = BeamSearch(options.beam, options.max_words, options.length_power)

@@ -1,7 +1,7 @@
 """Example requests of every signature: for a server's warm-up and for the check of an export."""
 
 import io
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Protocol
 
 import numpy as np
@@ -37,7 +37,7 @@ class Exportable(Protocol):
         """What a SavedModel must own."""
 
 
-def calls(servable: Exportable, rows: int, names: Iterable[str]) -> list[Call]:
+def calls(servable: Exportable, rows: int, names: Collection[str]) -> list[Call]:
     """A call with this many rows for every named signature."""
     mean = servable.network.mean_features.numpy()
     features = np.random.default_rng(0).random((rows, len(mean)), np.float32) * (mean + 1e-3)
@@ -55,12 +55,16 @@ def calls(servable: Exportable, rows: int, names: Iterable[str]) -> list[Call]:
         schema.SENTENCES: texts,
         schema.IMAGE_BYTES: np.array(pictures, object),
         schema.EXAMPLES: np.array(examples, object),
+        schema.PROJECTIONS: _projections(servable, features, names),
         schema.KEYS: np.array([_KEYS[row % len(_KEYS)] for row in range(rows)], object),
     }
     inputs = {
         schema.BEAM_DECODE: (schema.FEATURES, schema.PREFIX),
         schema.NEXT_WORD: (schema.FEATURES, schema.PREFIX),
         schema.SENTENCE_LOG_PROB: (schema.FEATURES, schema.SENTENCES),
+        schema.SENTENCE_VECTOR: (schema.SENTENCES,),
+        schema.SCORE_IMAGES: (schema.FEATURES, schema.SENTENCES),
+        schema.SCORE_PROJECTIONS: (schema.PROJECTIONS, schema.SENTENCES),
         schema.CAPTION: (schema.IMAGE_BYTES,),
         schema.ENCODE_IMAGE: (schema.IMAGE_BYTES,),
         schema.CAPTION_EXAMPLES: (schema.EXAMPLES,),
@@ -88,7 +92,8 @@ def write(path: str, servable: Exportable, names: Iterable[str]) -> None:
                 for name, value in inputs.items():
                     request.inputs[name].CopyFrom(tf.make_tensor_proto(value))
                 log = prediction_log_pb2.PredictLog(request=request)
-                writer.write(prediction_log_pb2.PredictionLog(predict_log=log).SerializeToString())
+                logged = prediction_log_pb2.PredictionLog(predict_log=log)
+                writer.write(logged.SerializeToString(deterministic=True))
 
 
 def _picture(number: int) -> bytes:
@@ -99,3 +104,12 @@ def _picture(number: int) -> bytes:
     content = io.BytesIO()
     picture.save(content, "PNG" if number % 2 else "JPEG")
     return content.getvalue()
+
+
+def _projections(
+    servable: Exportable, features: np.ndarray, names: Collection[str]
+) -> np.ndarray | None:
+    """Images as `score_projections` takes them; `None` where it is not among the signatures."""
+    if schema.SCORE_PROJECTIONS not in names:
+        return None
+    return servable.network.model.project_image(features)["multimodal"].numpy()

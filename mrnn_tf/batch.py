@@ -6,14 +6,18 @@ counts its files when the pipeline has ended.
 
 import contextlib
 import itertools
+import json
 import logging
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 
-from tqdm import tqdm
+import tensorflow as tf
 
+from mrnn_tf import files
 from mrnn_tf.errors import UserError
+from mrnn_tf.progress import Progress
 
 
 @contextlib.contextmanager
@@ -33,6 +37,8 @@ with _quietly():  # Beam warns of every cloud that it was not installed for
     from apache_beam.runners.portability.fn_api_runner import FnApiRunner
     from apache_beam.runners.runner import create_runner
 
+_COUNT_ENDING = ".count"
+_SECONDS = 1.0  # between two looks at what is done
 _UNLISTED_RUNNERS = {"DaskRunner": "apache_beam.runners.dask.dask_runner.DaskRunner"}
 
 
@@ -58,6 +64,57 @@ def parse_options(argv: Sequence[str]) -> PipelineOptions:
     return options
 
 
+class Counter:
+    """Counts what a worker has done of an item, in a small file that `counted` reads.
+
+    Example:
+
+        with batch.Counter(tf.io.gfile.join(work, "part-1")) as counter:
+            counter.add(len(images))
+    """
+
+    def __init__(self, path: str):
+        self._path, self._count, self._written_at = path + _COUNT_ENDING, 0, time.monotonic()
+
+    def __enter__(self) -> "Counter":
+        return self
+
+    def __exit__(self, error_type: type | None, *_) -> None:
+        if error_type is None:
+            self._write(is_final=True)
+
+    def add(self, number: int) -> None:
+        self._count += number
+        if time.monotonic() - self._written_at > _SECONDS:
+            self._write(is_final=False)
+
+    def _write(self, is_final: bool) -> None:
+        files.write_json(self._path, [self._count, is_final])
+        self._written_at = time.monotonic()
+
+
+def counted(folder: str) -> Callable[[], int]:
+    """What adds up the counts in a folder; final ones are read once."""
+    finals: dict[str, int] = {}
+
+    def count() -> int:
+        running = 0
+        for name in tf.io.gfile.listdir(folder):
+            if name.endswith(_COUNT_ENDING) and name not in finals:
+                try:
+                    with tf.io.gfile.GFile(tf.io.gfile.join(folder, name)) as file:
+                        number, is_final = json.loads(file.read())
+                except (tf.errors.OpError, ValueError):
+                    continue  # it is being replaced, on a store where that is no single step
+                if is_final:
+                    finals[name] = number
+                else:
+                    running += number
+        return sum(finals.values()) + running
+
+    return count
+
+
 def run(
     items: Sequence,
     do_fn: beam.DoFn,
@@ -66,7 +123,7 @@ def run(
     total: int,
     unit: str,
 ) -> None:
-    """Runs the pipeline to its end, showing how much is `done` of `total`.
+    """Runs the pipeline to its end, showing how much is `done`, as `counted` says, of `total`.
 
     The default runner works in this process and downloads nothing, unlike Beam's own default.
     """
@@ -82,17 +139,13 @@ def run(
 
 @contextlib.contextmanager
 def _progress(done: Callable[[], int], total: int, unit: str) -> Iterator[None]:
-    """A bar on a terminal, a line now and then in a log."""
     stop = threading.Event()
 
-    def watch(bar: tqdm) -> None:
-        while not stop.wait(10 if bar.disable else 1):
-            bar.n = done()
-            bar.refresh()
-            if bar.disable:
-                logging.info("%d of %d %s", bar.n, total, unit)
+    def watch(bar: Progress) -> None:
+        while not stop.wait(_SECONDS):
+            bar.update(done() - bar.n)
 
-    with tqdm(total=total, unit=f" {unit}", disable=None) as bar:
+    with Progress(total=total, initial=done(), unit=f" {unit}") as bar:
         thread = threading.Thread(target=watch, args=(bar,), daemon=True)
         thread.start()
         try:
@@ -100,4 +153,4 @@ def _progress(done: Callable[[], int], total: int, unit: str) -> Iterator[None]:
         finally:
             stop.set()
             thread.join()
-        bar.n = done()  # shown when the bar closes
+        bar.update(done() - bar.n)

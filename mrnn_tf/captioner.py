@@ -219,8 +219,20 @@ class Captioner:
         """The features [D] of each image."""
         return self.images.answer(images, lambda features, _: features)
 
+    def predict(self, signature: str, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The outputs of any signature of the model; strings come back as bytes."""
+        if signature not in self._signatures:
+            raise UserError(
+                f"The model has no signature `{signature}`: its variant has none, or an earlier "
+                "release exported it."
+            )
+        inputs = {name: tf.constant(value) for name, value in inputs.items()}
+        outputs = self._signatures[signature](**inputs)
+        return {name: value.numpy() for name, value in outputs.items()}
+
     def _captions(self, features: np.ndarray, prefix: str, n: int | None) -> list[list[Caption]]:
         batch = self._run(schema.BEAM_DECODE, features, prefix=[prefix] * len(features))
+        check_count("n", n, batch[schema.CAPTIONS].shape[1])
         names = schema.WORDS, schema.WORD_LOG_PROBS, schema.WORD_EVIDENCE
         columns = [batch[name] for name in (schema.CAPTIONS, schema.LOG_PROBS, *names)]
         return [
@@ -247,6 +259,7 @@ class Captioner:
 
     def _next_words(self, features: np.ndarray, prefix: str, k: int | None) -> list[list]:
         batch = self._run(schema.NEXT_WORD, features, prefix=[prefix] * len(features))
+        check_count("k", k, batch[schema.WORDS].shape[1])
         return [
             [(w.decode(), float(np.exp(p))) for w, p in zip(words, log_probs, strict=True) if w][:k]
             for words, log_probs in zip(batch[schema.WORDS], batch[schema.LOG_PROBS], strict=True)
@@ -260,9 +273,7 @@ class Captioner:
             )
 
     def _run(self, name: str, features: np.ndarray, **texts: list[str]) -> dict[str, np.ndarray]:
-        texts = {key: tf.constant(value) for key, value in texts.items()}
-        outputs = self._signatures[name](features=tf.constant(features), **texts)
-        return {key: value.numpy() for key, value in outputs.items()}
+        return self.predict(name, {schema.FEATURES: features, **texts})
 
 
 def is_batch(images: Photo | Sequence[Photo]) -> bool:
@@ -270,6 +281,12 @@ def is_batch(images: Photo | Sequence[Photo]) -> bool:
     if isinstance(images, np.ndarray):
         return images.ndim == 2 and images.dtype.kind == "f"
     return isinstance(images, list | tuple)
+
+
+def check_count(name: str, count: int | None, most: int) -> None:
+    """Refuses more results than a model or an index gives, which was fixed when it was exported."""
+    if count is not None and not 1 <= count <= most:
+        raise UserError(f"`{name}` must be from 1 to {most}, as was fixed at export; got {count}.")
 
 
 def fingerprints(signatures: Mapping[str, Signature]) -> dict[str, str]:
@@ -282,7 +299,7 @@ def fingerprints(signatures: Mapping[str, Signature]) -> dict[str, str]:
 
 def load_signatures(directory: str, wanted: str) -> Mapping[str, Signature]:
     """The signatures of a SavedModel; refuses one without the `wanted` signature."""
-    loaded = tf.saved_model.load(directory)
+    loaded = versions.load(directory)
     if wanted not in loaded.signatures:
         raise UserError(
             f"{directory} has no signature `{wanted}`; it has {', '.join(loaded.signatures)}."

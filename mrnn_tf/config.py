@@ -262,3 +262,10 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         inner = isinstance(value, Mapping)
         flat |= _flat(value, f"{prefix}{name}.") if inner else {prefix + name: value}
     return flat
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Verification(Config):
+    """The flag of every program that reads datasets, runs or versions."""
+
+    verify: bool = field(False, "check every byte of the inputs first")

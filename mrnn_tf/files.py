@@ -4,18 +4,25 @@ import contextlib
 import errno
 import fcntl
 import glob
+import io
 import json
 import os
 import shutil
 import time
 import uuid
+import zipfile
+import zlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import tensorflow as tf
 
 from mrnn_tf.errors import UserError
 
+# What NumPy and zipfile raise for archives that are not whole.
+_NO_ARCHIVE = (ValueError, EOFError, OSError, KeyError, NotImplementedError, RuntimeError)
+_NO_ARCHIVE += (TypeError, zipfile.BadZipFile, zlib.error)
 _LOCKED_BY_THEN = 60.0  # seconds after which a directory has been locked by whoever made it
 
 
@@ -46,6 +53,24 @@ def write_json(path: str, content: Any) -> None:
     write_whole(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
+def write_arrays(path: str, **arrays: np.ndarray) -> None:
+    """Writes an `.npz` archive, which has a checksum of every array."""
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    write_whole(path, content.getvalue())
+
+
+def read_arrays(path: str) -> dict[str, np.ndarray]:
+    """The arrays of an archive that a stopped command left; refuses a damaged one."""
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file, np.load(io.BytesIO(file.read())) as arrays:
+            return dict(arrays)
+    except _NO_ARCHIVE as error:
+        raise UserError(
+            f"{path} is damaged ({error}): delete it and run the same command again."
+        ) from error
+
+
 def publish(source: str, target: str, last: str) -> None:
     """Makes a finished local directory appear at its place, whole, or raises `UserError`.
 
@@ -58,7 +83,7 @@ def publish(source: str, target: str, last: str) -> None:
     _remove_abandoned(f"{glob.escape(target)}.*partial")
     partial = f"{target}.{uuid.uuid4().hex}.partial"
     os.makedirs(partial)
-    with _locked(partial):
+    with locked(partial):
         try:
             copy(source, partial, last)
             os.rename(partial, target)  # an empty directory there gives way, a full one does not
@@ -74,23 +99,49 @@ def publish(source: str, target: str, last: str) -> None:
 
 def copy(source: str, target: str, last: str) -> None:
     """Copies the files of a directory into another one, the file named `last` at the end."""
-    names = [
-        os.path.relpath(os.path.join(folder, name), source)
-        for folder, _, members in tf.io.gfile.walk(source)
-        for name in members
-    ]
-    for name in sorted(names, key=lambda name: (name == last, name)):
+    for name in sorted(list_files(source), key=lambda name: (name == last, name)):
         path = tf.io.gfile.join(target, name)
         tf.io.gfile.makedirs(os.path.dirname(path))
         tf.io.gfile.copy(tf.io.gfile.join(source, name), path, overwrite=True)
 
 
+def list_files(directory: str) -> list[str]:
+    """The paths of all files in a directory and below, relative to it."""
+    return [
+        os.path.relpath(os.path.join(folder, name), directory)
+        for folder, _, names in tf.io.gfile.walk(directory)
+        for name in names
+    ]
+
+
 @contextlib.contextmanager
-def _locked(directory: str) -> Iterator[None]:
-    """Holds a lock that the system releases when the process ends, however it ends."""
+def alone_in(directory: str) -> Iterator[None]:
+    """Makes a directory and works in it alone; raises `UserError` where another process does.
+
+    A store without directories has no locks: there two processes are not told from each other.
+    """
+    tf.io.gfile.makedirs(directory)
+    with contextlib.ExitStack() as stack:
+        if "://" not in directory:
+            try:
+                stack.enter_context(locked(directory))
+            except BlockingIOError:
+                raise UserError(
+                    f"Another process is writing to {directory}: wait for its end, or name "
+                    "another folder."
+                ) from None
+        yield
+
+
+@contextlib.contextmanager
+def locked(directory: str, wait: bool = False) -> Iterator[None]:
+    """Holds a lock that the system releases when the process ends, however it ends.
+
+    Where another process holds it, this raises `OSError`, or waits.
+    """
     descriptor = os.open(directory, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         yield
     finally:
         os.close(descriptor)
@@ -101,5 +152,5 @@ def _remove_abandoned(pattern: str) -> None:
     for directory in glob.glob(pattern):
         with contextlib.suppress(OSError):  # it is locked, or gone
             if time.time() - os.stat(directory).st_mtime > _LOCKED_BY_THEN:
-                with _locked(directory):
+                with locked(directory):
                     shutil.rmtree(directory)

@@ -20,6 +20,7 @@ from mrnn_tf.data import records
 from mrnn_tf.errors import UserError
 from mrnn_tf.model.mrnn import Image
 from mrnn_tf.model_info import KEYS, ModelInfo
+from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.run import Run
 from mrnn_tf.vision import encoders, images
 from mrnn_tf.vision.encoders import Encoder
@@ -68,6 +69,15 @@ class Inference:
         """What is fixed at export."""
         names = ("top_k", "max_pixels", "max_text_words")
         return {**self.search.to_dict(), **{name: getattr(self, name) for name in names}}
+
+    @functools.cached_property
+    def scorer(self) -> Scorer | None:
+        """Scores sentences by projected images; `None` of a variant that cannot be searched."""
+        try:
+            return Scorer(self.network.model)
+        except UserError as error:
+            logging.info("%s The export has no signatures for a vector database.", error)
+            return None
 
     @property
     def default(self) -> str:
@@ -127,8 +137,7 @@ class Inference:
         `num_words` counts the end token, and is 0 where a sentence has too many words.
         """
         ids, is_short = self.vocabulary.short_ids(sentences, self.max_text_words)
-        ends = tf.fill([tf.shape(features)[0], 1], schema.END_ID)
-        words = tf.concat([ids, tf.RaggedTensor.from_tensor(ends)], axis=1)
+        words = _with_end(ids)
         num_words = tf.where(is_short, tf.cast(words.row_lengths(), tf.int32), 0)
         start = decode.begin(self.network.model, self._project(features, is_short))
         # As wide in every batch, so that a server can join the parts of one; padding is not scored.
@@ -146,6 +155,32 @@ class Inference:
             schema.NUM_UNKNOWN: tf.reduce_sum(unknown, axis=1),
             schema.WORD_LOG_PROBS: tf.where(is_valid[:, tf.newaxis], word_log_probs, 0.0),
         }
+
+    def sentence_vector(self, sentences: tf.Tensor) -> Tensors:
+        """First-order vectors [B, M] of sentences at the mean training image: see `expansion`.
+
+        Their inner products with projected images rank these by an estimate of log P(s|I). The
+        vector of a sentence without a known word, or with too many words, is zero.
+        """
+        ids, _ = self.vocabulary.short_ids(sentences, self.max_text_words)
+        read = self.scorer.read(_with_end(ids).to_tensor(schema.PAD_ID))
+        vectors = self.scorer.expand(read, self.network.blank(1)["multimodal"][0]).vectors
+        is_query = tf.reduce_any(ids > schema.UNKNOWN_ID, axis=1)
+        return {schema.VECTORS: tf.where(is_query[:, tf.newaxis], vectors, 0.0)}
+
+    def score_images(self, features: tf.Tensor, sentences: tf.Tensor) -> Tensors:
+        """log P [B, S] of every sentence [S] by every image [B, D]."""
+        images = self.network.model.project_image(zeros_to_nan(features))["multimodal"]
+        shape = tf.shape(features)[0], tf.shape(sentences)[0]
+        columns, rows = map(tf.range, shape)
+        columns, rows = tf.repeat(columns, shape[1]), tf.tile(rows, shape[:1])
+        return {schema.LOG_PROBS: tf.reshape(self._pairs(sentences, rows, images, columns), shape)}
+
+    def score_projections(self, projections: tf.Tensor, sentences: tf.Tensor) -> Tensors:
+        """log P [B] of a sentence by each projected image [B, M]; equal sentences are read once."""
+        unique, rows = tf.unique(sentences)
+        columns = tf.range(tf.shape(projections)[0])
+        return {schema.LOG_PROB: self._pairs(unique, rows, projections, columns)}
 
     def encode_image(self, image_bytes: tf.Tensor) -> Tensors:
         """The features of encoded images, and those refined by the model: g2(V_I I)."""
@@ -173,6 +208,16 @@ class Inference:
             schema.CAPTIONS: self.vocabulary.sentences(decoded.ids),
             schema.LOG_PROBS: decoded.log_probs,
         }
+
+    def _pairs(
+        self, sentences: tf.Tensor, rows: tf.Tensor, images: tf.Tensor, columns: tf.Tensor
+    ) -> tf.Tensor:
+        """log P [P] of sentence `rows[p]` of [S] by image `columns[p]` of [I, M]."""
+        ids, is_short = self.vocabulary.short_ids(sentences, self.max_text_words)
+        read = self.scorer.read(_with_end(ids).to_tensor(schema.PAD_ID))
+        log_probs = self.scorer.pairs(read, rows, images, columns)
+        is_valid = tf.gather(is_short, rows) & tf.math.is_finite(log_probs)
+        return tf.where(is_valid, log_probs, _MISSING)
 
     def _project(self, features: tf.Tensor, is_read: tf.Tensor) -> Image:
         """Projections of images; NaN where features are zero or the text could not be read."""
@@ -217,8 +262,18 @@ class Inference:
         if self.encoder is not None:
             methods[schema.CAPTION] = self.caption, image_bytes
             methods[schema.ENCODE_IMAGE] = self.encode_image, image_bytes
+        if self.scorer is not None:
+            size = [None, model.multimodal_size]
+            projections = tf.TensorSpec(size, tf.float32, schema.PROJECTIONS)
+            methods[schema.SCORE_IMAGES] = self.score_images, features, sentences
+            methods[schema.SCORE_PROJECTIONS] = self.score_projections, projections, sentences
+            if tf.reduce_any(self.network.mean_features != 0.0):
+                methods[schema.SENTENCE_VECTOR] = self.sentence_vector, sentences
+            else:
+                told = "The run has no mean image: the export has no signature %s."
+                logging.warning(told, schema.SENTENCE_VECTOR)
         functions = {
-            name: tf.function(method, input_signature=inputs).get_concrete_function()
+            name: tf.function(method, inputs, autograph=False).get_concrete_function()
             for name, (method, *inputs) in methods.items()
         }
         return {**functions, schema.SERVING_DEFAULT: functions[self.default]}
@@ -233,8 +288,14 @@ class Inference:
         root = tf.Module(name=self.name)
         root.weights = [variable.value for model in models for variable in model.variables]
         root.mean_features, root.vocabulary = self.network.mean_features, self.vocabulary
-        root.info = self.info
+        root.info, root.scorer = self.info, self.scorer.arrays if self.scorer else {}
         return root
+
+
+def _with_end(ids: tf.RaggedTensor) -> tf.RaggedTensor:
+    """The words of sentences, each followed by the end token."""
+    ends = tf.fill([ids.nrows(), 1], schema.END_ID)
+    return tf.concat([ids, tf.RaggedTensor.from_tensor(ends)], axis=1)
 
 
 def _successes(function: Callable[[tf.Tensor], Any], values: tf.Tensor) -> tuple[tf.Tensor, Any]:

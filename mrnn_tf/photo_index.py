@@ -13,12 +13,15 @@ from mrnn_tf.captioner import (
     Images,
     Signature,
     Unreadable,
+    check_count,
     fingerprints,
     load_signatures,
 )
 from mrnn_tf.errors import UserError
 from mrnn_tf.fingerprints import check_together
 from mrnn_tf.photos import Photo
+from mrnn_tf.retrieval import milvus, stored
+from mrnn_tf.text import Vocabulary
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,8 +67,13 @@ class PhotoIndex:
     [Match(path='...', score=..., words=())]
     """
 
-    def __init__(self, signatures: dict[str, Signature], captioner: Captioner | None = None):
-        self._signatures = signatures
+    def __init__(
+        self,
+        signatures: dict[str, Signature],
+        captioner: Captioner | None = None,
+        vocabulary: Vocabulary | None = None,
+    ):
+        self._signatures, self._vocabulary = signatures, vocabulary
         own = Images(signatures[schema.SIMILAR_IMAGES])
         self._images = captioner.images if captioner else own
         if self._images.feature_size != own.feature_size:
@@ -81,9 +89,12 @@ class PhotoIndex:
         """Loads a version of an index, `models/mrnn_index/1`, or the newest of a folder of them.
 
         The captioner is that of the model that the index was made with; by default of the model
-        `mrnn` that lies beside the index, where there is one.
+        `mrnn` that lies beside the index, where there is one. The address of a store, `photos.db`
+        or `http://host:19530`, gives a `StoredPhotoIndex`.
         """
         path = os.fspath(path)
+        if milvus.is_address(path):
+            return StoredPhotoIndex(path, captioner)
         version = versions.newest(path)
         if version is None:
             raise UserError(f"{path} holds no index that `python -m export.index` made.")
@@ -92,7 +103,18 @@ class PhotoIndex:
             models = os.path.dirname(os.path.dirname(version.rstrip("/")))
             beside = versions.newest(tf.io.gfile.join(models, schema.MODEL))
             captioner = Captioner.load(beside) if beside else None
-        return cls(signatures, captioner)
+        words = tf.io.gfile.join(version, "assets", schema.VOCABULARY_FILE)
+        return cls(signatures, captioner, Vocabulary.load(words))
+
+    def unknown_words(self, sentence: str) -> list[str]:
+        """The words of a sentence that the index does not know: those alone find nothing.
+
+        >>> index.unknown_words("a red qwertz")
+        ['qwertz']
+        """
+        if self._vocabulary is None:
+            raise UserError("`vocabulary` is needed to tell which words are unknown: use `load`.")
+        return self._vocabulary.unknown(sentence)
 
     def search(
         self, sentences: str | Sequence[str], k: int | None = None, *, exact: bool = False
@@ -100,8 +122,8 @@ class PhotoIndex:
         """The images with the highest log P(sentence | image), best first.
 
         A list of sentences gives a list of results. A sentence without a word that the model knows,
-        or with more words than the index reads (200 by default), finds nothing. An exact search is
-        slower, and misses none of the best.
+        or with more words than the index reads (200 by default), finds nothing; `unknown_words`
+        tells the former. An exact search is slower, and misses none of the best.
         """
         queries = [sentences] if isinstance(sentences, str) else list(sentences)
         signature = self._newer(schema.SEARCH_IMAGES_EXACT) if exact else schema.SEARCH_IMAGES
@@ -114,6 +136,7 @@ class PhotoIndex:
         ids, scores, words = (
             outputs[name][0].numpy() for name in (schema.IDS, schema.SCORES, schema.WORD_SCORES)
         )
+        check_count("k", k, len(ids))
         return [
             Match(_plain(path), float(score), tuple(np.trim_zeros(own, "b").tolist()))
             for path, score, own in zip(ids, scores, words, strict=True)
@@ -159,6 +182,7 @@ class PhotoIndex:
         """The results of every query; what stands for a missing one is left out."""
         outputs = self._signatures[signature](**inputs)
         columns = [outputs[name].numpy() for name in _COLUMNS[result]]
+        check_count("k", k, columns[0].shape[1])
         return [
             [
                 result(*map(_plain, row))
@@ -167,6 +191,60 @@ class PhotoIndex:
             ][:k]
             for query in zip(*columns, strict=True)
         ]
+
+
+class StoredPhotoIndex(PhotoIndex):
+    """Finds images of a vector database by sentences: see `PhotoIndex.load`.
+
+    The database chooses a shortlist, and the captioner's model scores it exactly.
+    """
+
+    def __init__(self, address: str, captioner: Captioner | None):
+        if captioner is None:
+            raise UserError(f"`captioner` is required: {address} holds images, and no model.")
+        self._captioner, self._store = captioner, milvus.MilvusStore.open(address)
+        try:
+            self._store.check(captioner.fingerprints)
+        except UserError:
+            self.close()
+            raise
+
+    def search(
+        self,
+        sentences: str | Sequence[str],
+        k: int | None = None,
+        *,
+        filter: str = "",
+        shortlist: int = 0,
+    ) -> list[Match] | list[list[Match]]:
+        """As `PhotoIndex.search`, among the images that a filter lets through.
+
+        A filter is an expression of Milvus over metadata, such as `album == "2024"`. By default the
+        `shortlist` that is scored exactly is as long as the number of images asks for.
+        """
+        queries = [sentences] if isinstance(sentences, str) else list(sentences)
+        predict, k = self._captioner.predict, stored.K if k is None else k
+        hits = stored.search(self._store, predict, queries, k, filter, shortlist)
+        results = [[Match(*hit) for hit in own] for own in hits]
+        return results[0] if isinstance(sentences, str) else results
+
+    def close(self) -> None:
+        """Ends the connection; a local file can then be opened by another process."""
+        self._store.close()
+
+    def _about(self, images, signature: str, result: type, k: int | None) -> list:
+        raise UserError(
+            "A vector database is searched by sentences only: for the rest load an index that "
+            "`python -m export.index --output` made."
+        )
+
+    def rerank(self, images: Photo | Sequence[Photo], k: int | None = None) -> list:
+        """Refused: the captions of similar images are in an index only."""
+        return self._about(images, schema.CAPTION_RERANKED, RerankedCaption, k)
+
+    def search_prefix(self, prefix: str, k: int | None = None) -> list[Match]:
+        """Refused: a vector database takes whole sentences."""
+        return self._about(prefix, schema.SEARCH_PREFIX, Match, k)
 
 
 def _plain(value: bytes | np.floating) -> str | float:

@@ -6,7 +6,9 @@ The module needs no TensorFlow, so that a client may use it.
 import contextlib
 import io
 import os
+import stat
 import struct
+import tokenize
 from pathlib import Path
 
 import numpy as np
@@ -27,9 +29,12 @@ _UNDERSTOOD = "JPEG, PNG, GIF, BMP, WebP and, with the package pillow-heif, HEIC
 _JPEG_QUALITY = 95
 _SMALLEST_SIDE = 16
 
-# What Pillow raises on damaged files.
+MAX_FILE_BYTES = 1 << 30
+
+# What Pillow and its plugins raise on damaged files; warnings where they are errors.
 _DAMAGED = (
-    OSError, SyntaxError, ValueError, TypeError, struct.error, PIL.Image.DecompressionBombError
+    ArithmeticError, AttributeError, EOFError, LookupError, MemoryError, OSError, RuntimeError,
+    SyntaxError, TypeError, ValueError, Warning, struct.error, PIL.Image.DecompressionBombError,
 )  # fmt: skip
 
 Photo = str | os.PathLike | bytes | PIL.Image.Image | np.ndarray
@@ -48,11 +53,12 @@ def load(photo: Photo, max_bytes: int | None = None) -> bytes | np.ndarray:
 
     Raises:
         OSError: where there is no such file, or it may not be read.
-        UserError: where its content is neither.
+        UserError: where its content is neither, or it is no file: a pipe or a device may never end.
     """
     match photo:
         case str() | os.PathLike():
             path = Path(photo)
+            _check_file(path)
             if path.suffix == ".npy":
                 return _features_file(path)
             return _decodable(path.read_bytes(), path, max_bytes)
@@ -71,21 +77,33 @@ def load(photo: Photo, max_bytes: int | None = None) -> bytes | np.ndarray:
     )
 
 
+def _check_file(path: Path) -> None:
+    status = path.stat()
+    if not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):  # a folder: OSError
+        raise UserError(f"{path}: no file, but a pipe, a device or a socket; save the photo first.")
+    if status.st_size > MAX_FILE_BYTES:
+        raise UserError(f"{path}: a file of {status.st_size:,} bytes; {MAX_FILE_BYTES:,} are read.")
+
+
 def _features_file(path: Path) -> np.ndarray:
     try:
-        features = np.load(path, allow_pickle=False)
-    except (ValueError, EOFError):
+        # Mapped: the shape in the header is compared with the size of the file.
+        features = np.lib.format.open_memmap(path, mode="r")
+    except (ValueError, EOFError, OverflowError, SyntaxError, TypeError, tokenize.TokenError):
         raise UserError(f"{path}: no array as numpy.save writes it.") from None
     return _finite(features, path)
 
 
 def _finite(features: np.ndarray, source: object) -> np.ndarray:
-    if features.ndim != 1 or features.dtype.kind not in "fiu" or not np.isfinite(features).all():
-        raise UserError(
-            f"{source}: features are finite numbers [D], and these are {features.dtype} "
-            f"{list(features.shape)}{' with NaN or infinity' if features.ndim == 1 else ''}."
-        )
-    return features.astype(np.float32)
+    if features.ndim == 1 and features.dtype.kind in "fiu":
+        with np.errstate(over="ignore"):
+            values = np.array(features, np.float32)
+        if np.isfinite(values).all():
+            return values
+    raise UserError(
+        f"{source}: features are finite numbers [D], and these are {features.dtype} "
+        f"{list(features.shape)}{' with NaN or infinity' if features.ndim == 1 else ''}."
+    )
 
 
 def _decodable(content: bytes, source: object, max_bytes: int | None) -> bytes:

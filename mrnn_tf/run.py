@@ -1,5 +1,6 @@
 """A run directory: its configuration, vocabulary and trained model."""
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -9,7 +10,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from mrnn_tf import files, schema
+from mrnn_tf import checksums, files, schema, versions
+from mrnn_tf.checksums import Checksums
 from mrnn_tf.config import RunConfig
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
@@ -18,6 +20,7 @@ from mrnn_tf.text import Vocabulary
 from mrnn_tf.vision import encoders
 
 FINETUNED = "finetuned"
+_TASK = "by the same `python -m trainer.task` as before"
 
 
 class Network(tf.Module):
@@ -47,10 +50,13 @@ class Network(tf.Module):
 
     def take_mean(self, source: pipeline.Source) -> None:
         """Takes the mean features of a split's images, which stand for "no image" later."""
-        features = tf.function(lambda batch: tf.cast(self.features(batch), tf.float64))
-        sums = [tf.reduce_sum(features(batch), axis=0) for batch in self.images(source, 64)]
+        sums = [self._sum(batch) for batch in self.images(source, 64)]
         count = source.info.splits[source.split].images
         self.mean_features.assign(tf.cast(tf.add_n(sums) / count, tf.float32))
+
+    @tf.function(reduce_retracing=True)
+    def _sum(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        return tf.reduce_sum(tf.cast(self.features(batch), tf.float64), axis=0)
 
     def images(self, source: pipeline.Source, batch_size: int) -> tf.data.Dataset:
         """Every image of a split once, as `features` takes them."""
@@ -86,9 +92,10 @@ class Run:
     @classmethod
     def load(cls, job_dir: str, which: str = "best", checkpoint_dir: str | None = None) -> "Run":
         """Restores the `best` or the `latest` weights of a run directory."""
-        config = load_config(job_dir)
-        if config is None:
+        if not tf.io.gfile.exists(tf.io.gfile.join(job_dir, schema.CONFIG_FILE)):
             raise FileNotFoundError(f"{job_dir} holds no {schema.CONFIG_FILE}: it is not a run.")
+        config, sums = _read_config(job_dir)
+        sums.check()
         vocabulary = Vocabulary.load(tf.io.gfile.join(job_dir, schema.VOCABULARY_FILE))
         directory = checkpoint_dir or tf.io.gfile.join(job_dir, schema.CHECKPOINT_DIR)
         kinds = {"best": ("best", "model"), "latest": ("model",)}[which]
@@ -96,7 +103,9 @@ class Run:
         if path is None:
             raise FileNotFoundError(f"{directory} holds no checkpoint: train the run first.")
         network = build(config, encoder_weights="random")
-        tf.train.Checkpoint(network=network).read(path).expect_partial()
+        with naming_damage(path):
+            tf.train.Checkpoint(network=network).read(path).expect_partial()
+        _check_finite(network, path)
         return cls(config, vocabulary, network, int(path.rsplit("-", 1)[-1]))
 
     @classmethod
@@ -107,6 +116,7 @@ class Run:
         if not tf.io.gfile.exists(path):
             missing = f"{directory} holds no assets/{schema.CONFIG_FILE}"
             raise FileNotFoundError(f"{missing}: no `python -m export.task` made this version.")
+        versions.check(directory)
         facts = files.read_json(path, "the configuration of an exported run is wanted")
         try:
             config, step = RunConfig.from_dict(facts["run"]), int(facts["step"])
@@ -118,13 +128,15 @@ class Run:
         saved_as = {f"weights/{index}": variable for index, variable in enumerate(weights)}
         saved_as["mean_features"] = network.mean_features
         variables = tf.io.gfile.join(directory, "variables", "variables")
-        try:
-            # `load_checkpoint` knows local files only.
-            reader = tf.compat.v1.train.NewCheckpointReader(variables)
-            for name, variable in saved_as.items():
-                variable.assign(reader.get_tensor(f"{name}/.ATTRIBUTES/VARIABLE_VALUE"))
-        except (ValueError, tf.errors.NotFoundError) as error:
-            raise UserError(f"{variables} does not fit {path}: {error}") from error
+        with checksums.naming_damage(variables, "export the version again"):
+            try:
+                # `load_checkpoint` knows local files only.
+                reader = tf.compat.v1.train.NewCheckpointReader(variables)
+                for name, variable in saved_as.items():
+                    variable.assign(reader.get_tensor(f"{name}/.ATTRIBUTES/VARIABLE_VALUE"))
+            except (ValueError, tf.errors.NotFoundError) as error:
+                raise UserError(f"{variables} does not fit {path}: {error}") from error
+        _check_finite(network, variables)
         return cls(config, vocabulary, network, step)
 
     @property
@@ -173,14 +185,46 @@ def check_encoder(config: RunConfig, data: str) -> None:
 
 def load_config(job_dir: str) -> RunConfig | None:
     """The configuration of a run directory, or `None` where there is no run yet."""
-    path = tf.io.gfile.join(job_dir, schema.CONFIG_FILE)
-    if not tf.io.gfile.exists(path):
+    if not tf.io.gfile.exists(tf.io.gfile.join(job_dir, schema.CONFIG_FILE)):
         return None
-    content = files.read_json(path, "the configuration of a run is wanted")
+    return _read_config(job_dir)[0]
+
+
+def save_config(config: RunConfig, directory: str) -> None:
+    """Writes the configuration, with a checksum of the vocabulary where that lies beside it."""
+    path, names = tf.io.gfile.join(directory, schema.CONFIG_FILE), [schema.VOCABULARY_FILE]
+    present = set(tf.io.gfile.listdir(directory)) & set(names)
+    checksums.write(path, config.to_dict(), directory, present)
+
+
+def _read_config(directory: str) -> tuple[RunConfig, Checksums]:
+    path = tf.io.gfile.join(directory, schema.CONFIG_FILE)
+    remedy = f"delete {path} and write it again, {_TASK}"
+    wanted = "the configuration of a run is wanted"
+    content, sums = checksums.read(path, wanted, directory, remedy)
     try:
-        return RunConfig.from_dict(content)
+        return RunConfig.from_dict(content), sums
     except (ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path} is not the configuration of a run: {error}") from error
+
+
+def check_files(directory: str) -> None:
+    """Refuses a damaged configuration, and a damaged vocabulary beside it."""
+    _read_config(directory)[1].check()
+
+
+def naming_damage(path: str) -> contextlib.AbstractContextManager[None]:
+    """Where a checkpoint of a run is damaged, names it and says how the run goes on."""
+    remedy = f"delete the files {path}.* and go on from an earlier one, {_TASK}"
+    return checksums.naming_damage(path, remedy)
+
+
+def _check_finite(network: Network, path: str) -> None:
+    """Refuses weights with NaN or infinity, by which no sentence could be ranked."""
+    variables = [each for model in network.models for each in model.variables]
+    for variable in [*variables, network.mean_features]:
+        if variable.dtype in ("float32", tf.float32) and not np.isfinite(variable.numpy()).all():
+            raise UserError(f"{path} holds NaN or infinity in {variable.name}: train again.")
 
 
 def latest(directory: str, kind: str) -> str | None:

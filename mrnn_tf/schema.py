@@ -7,6 +7,7 @@ imports nothing, so that a client may use it without TensorFlow.
 # Files of a dataset directory.
 DATASET_FILE = "dataset.json"  # the marker: written last, so its presence means "whole"
 VOCABULARY_FILE = "vocabulary.txt"
+PROBLEMS_FILE = "problems.jsonl"  # every bad file and caption by name; none where all is well
 SHARD_PATTERN = "{split}-{index:05d}-of-{count:05d}.tfrecord"
 
 # Files of a run directory.
@@ -16,14 +17,20 @@ LOG_DIR = "logs"
 MODEL_DIR = "model"
 REPORT_DIR = "report"
 
-# Files of a version of a servable: the one that is written last, and the warm-up requests.
+# Files of a report: the one that is written last.
+SCORES_FILE = "scores.json"
+
+# Files of a version of a servable: the one that is written last, the checksums of all, and the
+# warm-up requests.
 SAVED_MODEL_FILE = "saved_model.pb"
+CHECKSUMS_FILE = "assets.extra/checksums.json"
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
 
 # Keys of a `tf.train.Example`, one per image.
 IMAGE_ID = "image/id"  # bytes
 IMAGE_FEATURES = "image/features"  # float[D]
 IMAGE_ENCODED = "image/encoded"  # bytes, JPEG or PNG
+IMAGE_PICTURE = "image/picture"  # bytes, a small JPEG for people
 CAPTION_TEXT = "caption/text"  # bytes list, raw text
 
 # Splits of a dataset.
@@ -40,12 +47,16 @@ FEATURES = "features"  # float [B, D], the raw output of the encoder
 WORD_IDS = "word_ids"  # int32 [B, T], begins with <s>
 TARGET_IDS = "target_ids"  # int32 [B, T], ends with </s>, padded with <pad>
 IMAGES = "images"  # string [B], encoded
+PICTURES = "pictures"  # string [B], small JPEGs for people, "" where there is none
 PIXELS = "pixels"  # float [B, crops, H, W, 3], as the encoder takes them
 
 # Servables, their signatures and the tensors of these.
 MODEL, INDEX = "mrnn", "mrnn_index"
 CAPTION, BEAM_DECODE, NEXT_WORD = "caption", "beam_decode", "next_word"
 SENTENCE_LOG_PROB, ENCODE_IMAGE = "sentence_log_prob", "encode_image"
+SENTENCE_VECTOR, VECTORS = "sentence_vector", "vectors"
+SCORE_IMAGES, SCORE_PROJECTIONS = "score_images", "score_projections"
+UNBATCHED = (SCORE_IMAGES,)  # every row by every sentence: requests must not be joined
 SEARCH_IMAGES, SEARCH_SENTENCES = "search_images", "search_sentences"
 SEARCH_IMAGES_EXACT, SEARCH_PREFIX = "search_images_exact", "search_prefix"
 SIMILAR_IMAGES, CAPTION_RERANKED = "similar_images", "caption_reranked"
@@ -58,6 +69,7 @@ LOG_PROB, PERPLEXITY = "log_prob", "perplexity"
 NUM_WORDS, NUM_UNKNOWN = "num_words", "num_unknown"
 REFINED, IDS, SCORES, CONSENSUS = "refined", "ids", "scores", "consensus"
 WORD_SCORES = "word_scores"
+PROJECTIONS = "projections"  # float [B, M], V_I I
 MODEL_INFO, KEYS, VALUES = "model_info", "keys", "values"
 
 # Keys of `model_info`.

@@ -5,11 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from mrnn_tf import schema
 from mrnn_tf.data import pipeline, records
-from mrnn_tf.errors import UserError
+from mrnn_tf.progress import Progress
 from mrnn_tf.run import Run, check_encoder
 
 _BATCH_SIZE = 64
@@ -53,12 +52,7 @@ class FeatureReader:
             for batch in dataset.prefetch(2):
                 ids = batch[schema.IDS].numpy().tolist()
                 features = self._features(batch).numpy()
-                bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
-                if len(bad):
-                    raise UserError(
-                        f"{self._data} holds NaN or infinity in the features of "
-                        f"{ids[bad[0]].decode(errors='replace')}: prepare it again."
-                    )
+                records.check_finite(self._data, ids, features)
                 yield ids, features, batch[schema.CAPTIONS].to_list()
 
 
@@ -79,7 +73,7 @@ class Split:
         count = min(limit or images, images)
         ids, captions, features = [], [], [np.zeros((0, run.config.feature_size), np.float32)]
         batches = reader.batches(paths, np.arange(count) if limit else None)
-        bar = tqdm(batches, name, -(-count // _BATCH_SIZE), unit=" batches", disable=None)
+        bar = Progress(batches, name, total=-(-count // _BATCH_SIZE), unit=" batches")
         for batch_ids, batch_features, texts in bar:
             ids += [image_id.decode(errors="replace") for image_id in batch_ids]
             features.append(batch_features)
@@ -94,11 +88,6 @@ class Split:
         return any(map(any, self.captions))
 
     def pictures(self, wanted: set[str]) -> dict[str, bytes]:
-        """The encoded images with some ids; none where the records hold no images."""
-        if not wanted or schema.IMAGES not in self.source.info.stores:
-            return {}
-        encoded, source = {}, dataclasses.replace(self.source, stores=schema.IMAGES)
-        for batch in pipeline.image_batches(source, _BATCH_SIZE):
-            named = zip(batch[schema.IDS].numpy(), batch[schema.IMAGES].numpy(), strict=True)
-            encoded |= {name.decode(): data for name, data in named if name.decode() in wanted}
-        return encoded
+        """The encoded pictures of the images with some ids, as far as the records hold them."""
+        pictures = pipeline.pictures(self.source.directory, self.source.split) if wanted else ()
+        return {name: encoded for name, encoded in pictures if name in wanted}

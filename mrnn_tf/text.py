@@ -158,6 +158,16 @@ class Vocabulary(tf.Module):
         tokens, is_short = tokenize_short(texts, max_words)
         return self._lookup(tokens), is_short
 
+    def unknown(self, text: str) -> list[str]:
+        """The words of a text that are not in the vocabulary.
+
+        >>> Vocabulary.build(["a dog"], min_count=1).unknown("A cat!")
+        ['cat']
+        """
+        words, ids = tokenize([text]), self.ids([text])
+        is_unknown = ids.flat_values == schema.UNKNOWN_ID
+        return [word.decode() for word in words.flat_values[is_unknown].numpy()]
+
     def _lookup(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
         return tokens.with_flat_values(self._ids.lookup(tokens.flat_values))
 

@@ -1,15 +1,18 @@
-"""Merges concurrent requests to one signature into batches.
+"""Merges concurrent requests to one signature into batches, and shares the cores among signatures.
 
 Everything but the graph runs on the event loop, so nothing here needs a lock.
 """
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
 import functools
+import math
 import os
 import time
 from collections.abc import Iterator
+from concurrent import futures
 
 import grpc
 import numpy as np
@@ -20,11 +23,12 @@ from serving import monitoring
 from serving.served_version import Arrays, Refused, ServedSignature
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(eq=False)
 class _Request:
     signature: ServedSignature
     inputs: Arrays
     rows: int
+    until: float  # the loop's time at which its client gives up
     answer: asyncio.Future  # of Arrays | Refused
     came: float = dataclasses.field(default_factory=time.perf_counter)
     is_due: bool = False  # has waited long enough for others
@@ -35,11 +39,33 @@ class _Request:
         return self.signature, {name: array.shape[1:] for name, array in self.inputs.items()}
 
 
+@dataclasses.dataclass(eq=False)
+class _Batch:
+    requests: list[_Request]
+
+    @property
+    def abandoned(self) -> bool:
+        return all(request.answer.done() for request in self.requests)
+
+
+@dataclasses.dataclass(eq=False)
+class _Share:
+    """What waits for, and runs in, one signature of a model, whatever its version."""
+
+    waiting: list[_Request] = dataclasses.field(default_factory=list)
+    running: set[_Batch] = dataclasses.field(default_factory=set)
+    last: int = 0  # requests in the last batch
+
+
 class Batcher:
     """Runs requests, merged where they overlap.
 
     A merged batch has at most `max_rows`; 0 merges nothing, and a larger request runs alone. While
-    `max_queued` requests wait, new ones are refused.
+    `max_queued` requests wait for a signature, it refuses new ones.
+
+    As many batches run as there are cores, but a signature that runs none never waits for the
+    others. A batch that its clients have given up cannot be interrupted: it counts against its own
+    signature, and not against the others.
     """
 
     def __init__(self, max_rows: int, wait_seconds: float, max_queued: int):
@@ -47,32 +73,43 @@ class Batcher:
         self._wait = wait_seconds
         self._max_queued = max_queued
         # A graph has threads of its own: more runs at once than cores only make smaller batches.
-        self._max_running = os.cpu_count() or 1
-        self.running = 0  # batches
-        self._last = 0  # requests in the last batch
-        self._waiting = []
+        self._cores = os.cpu_count() or 1
+        self._shares = collections.defaultdict(_Share)
+        # One thread for every batch that may run; they are made when they are needed.
+        self._threads = futures.ThreadPoolExecutor(1000, "batch")
         self._queuing_latency = monitoring.latencies("batching_session:queuing_latency")
         self._input_size = monitoring.sizes("batching_session:input_batch_size")
         self._processed_size = monitoring.sizes("batching_session:processed_batch_size")
+
+    @property
+    def running(self) -> int:
+        """The batches that run, abandoned ones included."""
+        return sum(len(share.running) for share in self._shares.values())
 
     def metrics(self) -> Iterator[str]:
         """The state of the queue for Prometheus."""
         for histogram in (self._queuing_latency, self._input_size, self._processed_size):
             yield from histogram.lines()
-        yield from monitoring.gauge("queued_requests", len(self._waiting))
+        waiting = sum(len(share.waiting) for share in self._shares.values())
+        yield from monitoring.gauge("queued_requests", waiting)
         yield from monitoring.gauge("running_batches", self.running)
 
-    async def run(self, signature: ServedSignature, inputs: Arrays) -> Arrays:
+    async def run(
+        self, signature: ServedSignature, inputs: Arrays, seconds: float = math.inf
+    ) -> Arrays:
+        """The outputs of a signature; a request that still waits after `seconds` is not run."""
         rows = signature.rows(inputs)
-        if (queued := len(self._waiting)) >= self._max_queued:
+        share = self._shares[signature.model, signature.name]
+        if (queued := len(share.waiting)) >= self._max_queued:
             sentence = f"{queued} requests are waiting already: try again later."
             raise Refused(sentence, grpc.StatusCode.UNAVAILABLE)
         loop = asyncio.get_running_loop()
-        request = _Request(signature, inputs, rows, loop.create_future())
-        self._waiting.append(request)
+        until = loop.time() + seconds
+        request = _Request(signature, inputs, rows, until, loop.create_future())
+        share.waiting.append(request)
         # A single client is not delayed: batching waits only when requests overlap.
-        overlaps = signature.batched and (self.running or self._last > 1)
-        is_full = sum(request.rows for request in self._waiting) >= self._max_rows
+        overlaps = signature.batched and (share.running or share.last > 1)
+        is_full = sum(request.rows for request in share.waiting) >= self._max_rows
         loop.call_later(self._wait if overlaps and not is_full else 0, self._start, request)
         answer = await request.answer
         if isinstance(answer, Refused):
@@ -80,28 +117,44 @@ class Batcher:
         return answer
 
     def _start(self, due: _Request | None = None) -> None:
-        """Starts batches while a request is due and a core is free."""
+        """Starts batches while a request is due and its signature may run."""
         if due:
             due.is_due = True
-        # Done are those that were cancelled, or ran out of time.
-        self._waiting = [request for request in self._waiting if not request.answer.done()]
-        while self.running < self._max_running and any(r.is_due for r in self._waiting):
-            batch = self._take()
-            self.running += 1
-            self._last = len(batch)
-            for request in batch:
-                self._queuing_latency.add(1e6 * (time.perf_counter() - request.came))
-                self._input_size.add(request.rows)
-            self._processed_size.add(sum(request.rows for request in batch))
-            run = asyncio.get_running_loop().run_in_executor(
-                None, merged, batch[0].signature, [request.inputs for request in batch]
-            )
-            run.add_done_callback(functools.partial(self._answer, batch))
+        now = asyncio.get_running_loop().time()
+        for share in self._shares.values():
+            # Done are those that were cancelled, or ran out of time.
+            share.waiting = [r for r in share.waiting if not r.answer.done() and now < r.until]
+        # The signature that has waited longest goes first.
+        waiting = [share for share in self._shares.values() if share.waiting]
+        for share in sorted(waiting, key=lambda share: share.waiting[0].came):
+            while any(request.is_due for request in share.waiting) and self._may_run(share):
+                self._run(share)
 
-    def _take(self) -> list[_Request]:
+    def _may_run(self, share: _Share) -> bool:
+        if not share.running:
+            return True
+        batches = [batch for share in self._shares.values() for batch in share.running]
+        busy = sum(not batch.abandoned for batch in batches)
+        return max(busy, len(share.running)) < self._cores
+
+    def _run(self, share: _Share) -> None:
+        batch = _Batch(self._take(share))
+        share.running.add(batch)
+        share.last = len(batch.requests)
+        for request in batch.requests:
+            self._queuing_latency.add(1e6 * (time.perf_counter() - request.came))
+            self._input_size.add(request.rows)
+        self._processed_size.add(sum(request.rows for request in batch.requests))
+        inputs = [request.inputs for request in batch.requests]
+        run = asyncio.get_running_loop().run_in_executor(
+            self._threads, merged, batch.requests[0].signature, inputs
+        )
+        run.add_done_callback(functools.partial(self._answer, share, batch))
+
+    def _take(self, share: _Share) -> list[_Request]:
         """The requests of the next batch: the first that waits, and those that fit to it."""
         batch, later, rows = [], [], 0
-        for request in self._waiting:
+        for request in share.waiting:
             fits = not batch or (
                 request.signature.batched
                 and rows + request.rows <= self._max_rows
@@ -109,16 +162,16 @@ class Batcher:
             )
             (batch if fits else later).append(request)
             rows += request.rows if fits else 0
-        self._waiting = later
+        share.waiting = later
         return batch
 
-    def _answer(self, batch: list[_Request], run: asyncio.Future) -> None:
-        self.running -= 1
+    def _answer(self, share: _Share, batch: _Batch, run: asyncio.Future) -> None:
+        share.running.remove(batch)
         if error := run.exception():
             logging.error("A batch has failed", exc_info=error)
             failure = Refused("the server failed: see its log.", grpc.StatusCode.INTERNAL)
-        answers = [failure] * len(batch) if error else run.result()
-        for request, answer in zip(batch, answers, strict=True):
+        answers = [failure] * len(batch.requests) if error else run.result()
+        for request, answer in zip(batch.requests, answers, strict=True):
             if not request.answer.done():
                 request.answer.set_result(answer)
         self._start()

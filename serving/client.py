@@ -8,17 +8,25 @@ Examples:
     python -m serving.client next photo.jpg "a dog"
     python -m serving.client encode photo.jpg --json
     python -m serving.client search "a dog on grass"
+    python -m serving.client search "a dog on grass" --store photos.db --filter 'album == "2024"'
     python -m serving.client sentences photo.jpg
     python -m serving.client similar photo.jpg
     python -m serving.client rerank photo.jpg
     python -m serving.client request photo.jpg > request.json      # for REST, by curl
     python -m serving.client status
 
-A `.npy` file of features [D] can replace a photo. The exit code is 1 if anything failed.
+A `.npy` file of features [D] can replace a photo. Every list is best first, and its heading says
+what the numbers are. Captions are ranked by log P / words^0.7 (export.task --length_power), so that
+long ones have a chance: their log P, which is shown, need not fall.
+
+While a server starts or loads a model, the client waits, up to --timeout. Exit codes: 0; 1 if
+anything failed; 130 after Ctrl-C. status does not wait: 0 if the model is available and nothing
+else is being loaded, 75 while something is, 1 otherwise.
 """
 
 import json
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import grpc
@@ -26,17 +34,24 @@ import numpy as np
 
 from mrnn_tf import schema
 from mrnn_tf.errors import UserError
+from mrnn_tf.escape import printable
 from mrnn_tf.fingerprints import COMPARED, check_together
+from mrnn_tf.retrieval import stored
+from mrnn_tf.retrieval.milvus import MilvusStore
 from serving import messages, tensors
+from serving.answers import Row, checked, to_rows
 
 PhotosOrFeatures = Sequence[bytes] | np.ndarray
-Row = dict[str, list | float | int | str]
 
 MAX_RETRIES = 4  # gRPC makes at most five attempts
+MAX_ANSWER_BYTES = 64 << 20
+_SOON_SECONDS = 1.0  # within which a running server answers
+_POLL_SECONDS = 0.5  # between two looks at a model that is being loaded
 _CHANNEL_OPTIONS = [
-    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 1000),
     # Where a name has several addresses, as a headless service has, use all of them.
     ("grpc.lb_policy_name", "round_robin"),
     # gRPC retries only what fits into this buffer; its default is smaller than a photo.
@@ -49,6 +64,8 @@ _RETRY_POLICY = {
     "retryableStatusCodes": ["UNAVAILABLE"],
 }
 _MISSING_SIGNATURE = re.compile(r"signature\b.*\bnot found", re.IGNORECASE)
+_LOADING = {messages.State.START.name, messages.State.LOADING.name}
+_HERE = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\]):(\d+)")
 _NO_ENCODER = (
     "it was exported without an image encoder: give features (.npy) instead of photos, or export "
     "it with --encoder."
@@ -56,6 +73,7 @@ _NO_ENCODER = (
 _WHY_MISSING = {
     schema.CAPTION: _NO_ENCODER,
     schema.ENCODE_IMAGE: _NO_ENCODER,
+    schema.SENTENCE_VECTOR: "its variant cannot be searched, or it is older: export it again.",
     schema.CAPTION_RERANKED: "it holds no captioned image, or is older: make it again.",
 }
 
@@ -77,7 +95,12 @@ class Client:
 
     A call takes at most `timeout` seconds, with all its retries while the server is unavailable, of
     which gRPC makes at most 4. `versions` has for a model its version (int), or the label of one
-    (str). Without `credentials` nothing is encrypted.
+    (str). Without `credentials` nothing is encrypted. With `on_wait`, a call waits up to `timeout`
+    seconds for a server that is starting, and as long for a model that is being loaded; `on_wait`
+    is called with a sentence that says so, each time with another one.
+
+    A server is not trusted: an answer other than the signature's is a `ServingError`, as is one of
+    more than 64 MB. Texts are as they came; escape them before a terminal shows them.
 
     Images are a list of the bytes of photos, or an array of features [B, D]. An answer is one
     dictionary per input, keyed by the names of the signature's tensors, without padding.
@@ -98,6 +121,7 @@ class Client:
         retries: int = 3,
         versions: dict[str, int | str] | None = None,
         credentials: grpc.ChannelCredentials | None = None,
+        on_wait: Callable[[str], None] | None = None,
     ):
         self.server = server
         self.timeout = timeout
@@ -115,6 +139,8 @@ class Client:
             for address in self._addresses.values()
         }
         self._together = set()  # pairs of versions of the model and the index that fit
+        self._on_wait, self._said = on_wait, set()
+        self._reached = set()  # addresses that have answered
 
     def __enter__(self) -> "Client":
         return self
@@ -129,7 +155,7 @@ class Client:
     def caption(self, images: PhotosOrFeatures) -> list[Row]:
         """The best `captions` of each image and their `log_probs`."""
         if not isinstance(images, np.ndarray):
-            return _rows(self.predict(schema.MODEL, schema.CAPTION, {schema.IMAGE_BYTES: images}))
+            return to_rows(self.predict(schema.MODEL, schema.CAPTION, {schema.IMAGE_BYTES: images}))
         wanted = (schema.CAPTIONS, schema.LOG_PROBS)
         return [{name: row[name] for name in wanted} for row in self.beam(images)]
 
@@ -154,12 +180,31 @@ class Client:
     def search_images(self, sentences: Sequence[str]) -> list[Row]:
         """The `ids` of the images that fit each sentence best, with `scores`."""
         texts = {schema.SENTENCES: sentences}
-        return _rows(self.predict(schema.INDEX, schema.SEARCH_IMAGES, texts))
+        return to_rows(self.predict(schema.INDEX, schema.SEARCH_IMAGES, texts))
+
+    def search_store(
+        self, store: MilvusStore, sentences: Sequence[str], k: int = stored.K, filter: str = ""
+    ) -> list[Row]:
+        """As `search_images`, in a vector database: its shortlist, the exact scores of `mrnn`."""
+        version = self.versions.get(schema.MODEL)
+
+        def predict(signature: str, inputs: Mapping) -> dict[str, np.ndarray]:
+            nonlocal version
+            outputs, answered = self._answer(schema.MODEL, signature, inputs, version)
+            if version is None and answered is not None:  # vectors and scores are of one version
+                version = answered
+            if signature == schema.SENTENCE_VECTOR:
+                store.check(self.fingerprints(schema.MODEL, version))
+            return outputs
+
+        results = stored.search(store, predict, sentences, k, filter)
+        columns = [list(zip(*hits, strict=True)) or ((), ()) for hits in results]
+        return [{schema.IDS: [*ids], schema.SCORES: [*scores]} for ids, scores in columns]
 
     def search_prefix(self, prefixes: Sequence[str]) -> list[Row]:
         """As `search_images` by the first words of a sentence, with the `word_scores` of each."""
         texts = {schema.PREFIX: prefixes}
-        return _rows(self.predict(schema.INDEX, schema.SEARCH_PREFIX, texts))
+        return to_rows(self.predict(schema.INDEX, schema.SEARCH_PREFIX, texts))
 
     def search_sentences(self, images: PhotosOrFeatures) -> list[Row]:
         """The indexed `sentences` that fit each image best, with `ids` and `scores`."""
@@ -173,6 +218,18 @@ class Client:
         """`captions` by their `consensus` with those of similar images, and their `log_probs`."""
         return self._ask(images, schema.INDEX, schema.CAPTION_RERANKED)
 
+    def count_words(self, sentences: Sequence[str]) -> list[tuple[int, int]]:
+        """For every sentence its number of words, and how many of them the model does not know.
+
+        A sentence of more words than the model takes has -1 words.
+        """
+        size = self._info(schema.MODEL, [schema.FEATURE_SIZE])[schema.FEATURE_SIZE]
+        if not re.fullmatch(r"[0-9]{1,6}", size):
+            sentence = f"{self.server} has a bad {schema.FEATURE_SIZE}: {printable(size[:20])}"
+            raise ServingError(sentence, grpc.StatusCode.INTERNAL)
+        rows = self.score(np.zeros([len(sentences), int(size)], np.float32), sentences)
+        return [(row[schema.NUM_WORDS] - 1, row[schema.NUM_UNKNOWN]) for row in rows]
+
     def predict(
         self, model: str, signature: str, inputs: Mapping[str, tensors.ArrayOrStrings]
     ) -> dict[str, np.ndarray]:
@@ -182,12 +239,17 @@ class Client:
 
     def fingerprints(self, model: str, version: int | str | None = None) -> dict[str, str]:
         """What tells a model and its encoder from others; empty for those of earlier releases."""
-        version = self.versions.get(model) if version is None else version
         try:
-            info, _ = self._answer(model, schema.MODEL_INFO, {schema.KEYS: COMPARED}, version)
+            return self._info(model, COMPARED, version)
         except MissingSignatureError:
             return {}
-        return dict(zip(COMPARED, tensors.to_python(info[schema.VALUES]), strict=True))
+
+    def _info(
+        self, model: str, keys: Sequence[str], version: int | str | None = None
+    ) -> dict[str, str]:
+        version = self.versions.get(model) if version is None else version
+        info, _ = self._answer(model, schema.MODEL_INFO, {schema.KEYS: keys}, version)
+        return dict(zip(keys, tensors.to_python(info[schema.VALUES]), strict=True))
 
     def _answer(
         self,
@@ -206,34 +268,51 @@ class Client:
         request = messages.PredictRequest(model_spec=spec, inputs=protos)
         response = self._call(messages.predict, request)
         try:
-            arrays = {name: tensors.to_array(proto) for name, proto in response.outputs.items()}
-            spec = response.model_spec
-            return arrays, spec.version.value if spec.HasField("version") else None
+            arrays = {
+                name: tensors.to_array(proto, must_hold_all=True)
+                for name, proto in response.outputs.items()
+            }
+            arrays = checked(signature, arrays, len(next(iter(inputs.values()))))
         except UserError as error:
             server = self._address(model)
             sentence = f"{server} answered {signature} of {model} with a bad tensor: {error}"
             raise ServingError(sentence, grpc.StatusCode.INTERNAL) from None
+        spec = response.model_spec
+        return arrays, spec.version.value if spec.HasField("version") else None
 
     def status(self) -> dict[str, dict[int, str]]:
         """For every model its versions and their states; empty where it is not served."""
-        states = {}
-        for model in (schema.MODEL, schema.INDEX):
-            request = messages.GetModelStatusRequest(model_spec={"name": model})
-            try:
-                statuses = self._call(messages.get_model_status, request).model_version_status
-            except ServingError as error:
-                if error.code is not grpc.StatusCode.NOT_FOUND:
-                    raise
-                statuses = []
-            states[model] = {each.version: messages.State(each.state).name for each in statuses}
-        return states
+        return {model: self._states(model) for model in (schema.MODEL, schema.INDEX)}
+
+    def is_loading(self, model: str) -> bool:
+        """Whether the server of a model is loading versions, or says that it is not ready."""
+        if _LOADING & set(self._states(model).values()):
+            return True
+        channel = self._channels[self._address(model)]
+        try:
+            health = messages.check_health(channel)(
+                messages.HealthCheckRequest(), timeout=self.timeout
+            )
+        except grpc.RpcError:  # few servers have this service
+            return False
+        return health.status == messages.NOT_SERVING
+
+    def _states(self, model: str) -> dict[int, str]:
+        request = messages.GetModelStatusRequest(model_spec={"name": model})
+        try:
+            statuses = self._call(messages.get_model_status, request).model_version_status
+        except ServingError as error:
+            if error.code is not grpc.StatusCode.NOT_FOUND:
+                raise
+            statuses = []
+        return {each.version: messages.state_name(each.state) for each in statuses}
 
     def _ask(self, images: PhotosOrFeatures, model: str, signature: str, **texts) -> list[Row]:
         """Asks a signature that takes the features of images, and maybe a text for each."""
         if isinstance(images, np.ndarray) or model == schema.MODEL:
             is_encoded = isinstance(images, np.ndarray)
             features = images if is_encoded else self.encode(images)[schema.FEATURES]
-            return _rows(self.predict(model, signature, {schema.FEATURES: features, **texts}))
+            return to_rows(self.predict(model, signature, {schema.FEATURES: features, **texts}))
         try:
             return self._ask_index(images, signature)
         except ServingError as error:
@@ -254,7 +333,7 @@ class Client:
                 self._check_together(model, index)  # features of another size, perhaps
             raise
         self._check_together(model, index)
-        return _rows(outputs)
+        return to_rows(outputs)
 
     def _check_together(self, model: int | None, index: int | str | None) -> None:
         """Refuses versions of the model and the index that do not belong together."""
@@ -270,14 +349,45 @@ class Client:
         self._together.add((model, index))
 
     def _call(self, method: Callable, request):
-        channel = self._channels[self._address(request.model_spec.name)]
-        try:
-            return method(channel)(request, timeout=self.timeout)
-        except grpc.RpcError as error:
-            code, details = error.code(), " ".join((error.details() or "").split())
-            sentence = self._explain(code, details, request.model_spec)
-            kind = MissingSignatureError if _MISSING_SIGNATURE.search(details) else ServingError
-            raise kind(sentence, code) from None
+        spec = request.model_spec
+        address = self._address(spec.name)
+        if self._on_wait and address not in self._reached:
+            self._wait_for_server(address)
+        until, is_last = time.monotonic() + self.timeout, False
+        while True:
+            try:
+                return method(self._channels[address])(request, timeout=self.timeout)
+            except grpc.RpcError as error:
+                code = error.code()
+                may_come = code is grpc.StatusCode.NOT_FOUND or spec.version_label
+                may_wait = self._on_wait and spec.signature_name and time.monotonic() < until
+                if is_last or not (may_come and may_wait):
+                    details = printable(" ".join((error.details() or "").split()))
+                    sentence = self._explain(code, details, spec)
+                    is_missing = _MISSING_SIGNATURE.search(details)
+                    kind = MissingSignatureError if is_missing else ServingError
+                    raise kind(sentence, code) from None
+            is_last = not self.is_loading(spec.name)  # but it may have been loaded since
+            if not is_last:
+                self._say(f"waiting until {spec.name} is loaded at {address}")
+                time.sleep(_POLL_SECONDS)
+
+    def _wait_for_server(self, address: str) -> None:
+        """Returns when a server can be reached, or after `timeout` seconds."""
+        ready = grpc.channel_ready_future(self._channels[address])
+        for seconds in (min(_SOON_SECONDS, self.timeout), self.timeout):
+            try:
+                ready.result(seconds)
+                break
+            except grpc.FutureTimeoutError:
+                self._say(f"waiting for a server at {address}")
+        ready.cancel()
+        self._reached.add(address)
+
+    def _say(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            self._on_wait(f"{sentence}, up to {self.timeout:g} s")
 
     def _address(self, model: str) -> str:
         return self._addresses.get(model, self.server)
@@ -288,7 +398,7 @@ class Client:
         model = spec.name if pinned is None else f"{spec.name} (version {pinned})"
         asked = f"{signature or 'the status'} of {model}"
         if code is grpc.StatusCode.UNAVAILABLE:
-            return f"no server answers at {server}: {details}"
+            return f"no server answers at {server}: {details}{_how_to_serve(server)}"
         if code is grpc.StatusCode.DEADLINE_EXCEEDED:
             late = f"did not answer {asked} within the timeout of {self.timeout:g} s"
             return f"{server} {late}; allow more, or send smaller batches."
@@ -300,28 +410,11 @@ class Client:
         return f"{server} refused {asked}: {details or code.name}"
 
 
-def _rows(outputs: dict[str, np.ndarray]) -> list[Row]:
-    """One dictionary per input, of plain Python values, without padding."""
-    rows = []
-    for arrays in zip(*outputs.values(), strict=True):
-        row = dict(zip(outputs, arrays, strict=True))
-        if schema.NUM_WORDS in row:
-            row[schema.WORD_LOG_PROBS] = row[schema.WORD_LOG_PROBS][: row[schema.NUM_WORDS]]
-        else:
-            ranks = row.get(schema.LOG_PROBS, row.get(schema.SCORES))
-            kept = ranks > np.float32(schema.MISSING_LOG_PROB)
-            row = {name: array[kept] for name, array in row.items()}
-        row = {name: tensors.to_python(array) for name, array in row.items()}
-        if schema.WORD_SCORES in row:
-            row[schema.WORD_SCORES] = [
-                own[: len(np.trim_zeros(own, "b"))] for own in row[schema.WORD_SCORES]
-            ]
-        if {schema.WORDS, schema.WORD_LOG_PROBS} <= row.keys():
-            lengths = [sum(map(bool, words)) for words in row[schema.WORDS]]
-            for name in row.keys() & {schema.WORDS, schema.WORD_LOG_PROBS, schema.WORD_EVIDENCE}:
-                row[name] = [words[:end] for words, end in zip(row[name], lengths, strict=True)]
-        rows.append(row)
-    return rows
+def _how_to_serve(server: str) -> str:
+    """The command for a server at that address, where it is on this machine."""
+    if not (here := _HERE.fullmatch(server)):
+        return ""
+    return f"; start one: python -m serving.local --model_base_path models --port {here[1]}"
 
 
 if __name__ == "__main__":

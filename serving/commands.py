@@ -1,10 +1,14 @@
 """The command line of serving.client: files and sentences in, tables or JSON lines out."""
 
 import base64
+import contextlib
 import dataclasses
 import itertools
 import json
+import math
+import os
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -15,13 +19,21 @@ from absl import app, flags
 
 from mrnn_tf import photos, schema
 from mrnn_tf.errors import UserError
-from serving.client import Client, PhotosOrFeatures, Row, ServingError
+from mrnn_tf.escape import is_visible, printable
+from mrnn_tf.retrieval.milvus import MilvusStore
+from serving.answers import Row
+from serving.client import Client, PhotosOrFeatures, ServingError
 
 _SERVER = flags.DEFINE_string("server", "127.0.0.1:8500", "Host and gRPC port.")
 _INDEX_SERVER = flags.DEFINE_string("index_server", None, "Those of mrnn_index, if others.")
 _VERSION = flags.DEFINE_string("version", None, "Version of mrnn: a number or a label.")
 _INDEX_VERSION = flags.DEFINE_string("index_version", None, "Version of mrnn_index, likewise.")
-_TIMEOUT = flags.DEFINE_float("timeout", 30.0, "Seconds for one call with its retries.", 0.001)
+_STORE = flags.DEFINE_string("store", None, "Vector database to search: FILE.db or its URL.")
+_FILTER = flags.DEFINE_string("filter", "", "Expression over its metadata, of Milvus.")
+_K = flags.DEFINE_integer("k", 10, "Results of a search in it.", 1)
+_TIMEOUT = flags.DEFINE_float(
+    "timeout", 60.0, "Seconds for one call with its retries, and to wait for a server.", 0.001
+)
 _RETRIES = flags.DEFINE_integer("retries", 3, "Repetitions while it is unavailable.", 0, 4)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 16, "Inputs per call.", 1)
 _MAX_PHOTO_BYTES = flags.DEFINE_integer(
@@ -46,6 +58,7 @@ class Command:
     about: tuple[str, ...]  # what an input consists of, as the answers name it
     ask: Callable[..., list[Row]]  # from client, and images or texts or both, to a row per input
     show: Callable[[Row], str]  # what people read of a row
+    means: str = ""  # what the numbers are that people read
 
     def inputs(self, arguments: list[str]) -> list[dict[str, str]]:
         """The inputs that the arguments of the program give; texts share the one photo."""
@@ -62,11 +75,42 @@ def _encode(client: Client, images: PhotosOrFeatures) -> list[Row]:
     return [dict(zip(outputs, row, strict=True)) for row in rows]
 
 
+def _search(client: Client, sentences: Sequence[str]) -> list[Row]:
+    rows = client.search_images(sentences)
+    empty = [i for i, row in enumerate(rows) if not row[schema.IDS]]
+    if empty:
+        reasons = _why_nothing(client, [sentences[i] for i in empty])
+        for i, reason in zip(empty, reasons, strict=True):
+            rows[i][_REASON] = f"nothing found: {reason}"
+    return rows
+
+
+def _why_nothing(client: Client, sentences: Sequence[str]) -> list[str]:
+    """Why each of the sentences found no image, as far as the model can tell."""
+    try:
+        counts = client.count_words(sentences)
+    except ServingError:  # the model may be another server's, or of an earlier release
+        return ["the index knows none of its words, takes fewer words, or has no images"] * len(
+            sentences
+        )
+    reasons = []
+    for sentence, (words, unknown) in zip(sentences, counts, strict=True):
+        if words < 0:
+            reasons.append("it has more words than the index takes")
+        elif words == 0:
+            reasons.append("it has no words")
+        elif unknown == words:
+            reasons.append(f"the index knows none of these words: {sentence}")
+        else:
+            reasons.append("the index has no images")
+    return reasons
+
+
 def _columns(number: str, *texts: str) -> Callable[[Row], str]:
     def show(row: Row) -> str:
         columns = zip(row[number], *(row[text] for text in texts), strict=True)
-        lines = [f"{value:9.3f}  " + "  ".join(rest) for value, *rest in columns]
-        return "\n".join(lines or ["nothing found"])  # for a search without a known word, say
+        lines = [f"{value:9.3f}  " + "  ".join(map(printable, rest)) for value, *rest in columns]
+        return "\n".join(lines or [row.get(_REASON, "nothing found")])
 
     return show
 
@@ -81,33 +125,42 @@ def _score(row: Row) -> str:
     return f"{row[schema.LOG_PROB]:9.3f}  {perplexity}, {known} words known, the end counted"
 
 
+_REASON = "reason"  # why a row is empty
+_BY_LENGTH = "log P, ranked relative to length"
 _CAPTIONS = _columns(schema.LOG_PROBS, schema.CAPTIONS)
 _WORDS = _columns(schema.LOG_PROBS, schema.WORDS)
 _IDS = _columns(schema.SCORES, schema.IDS)
 _SENTENCES = _columns(schema.SCORES, schema.IDS, schema.SENTENCES)
 _CONSENSUS = _columns(schema.CONSENSUS, schema.CAPTIONS)
 COMMANDS = {
-    "caption": Command("PHOTO ...", ("file",), Client.caption, _CAPTIONS),
-    "beam": Command("PHOTO [PREFIX ...]", ("file", "prefix"), Client.beam, _CAPTIONS),
+    "caption": Command("PHOTO ...", ("file",), Client.caption, _CAPTIONS, _BY_LENGTH),
+    "beam": Command("PHOTO [PREFIX ...]", ("file", "prefix"), Client.beam, _CAPTIONS, _BY_LENGTH),
     "score": Command("PHOTO SENTENCE ...", ("file", "sentence"), Client.score, _score),
-    "next": Command("PHOTO [PREFIX ...]", ("file", "prefix"), Client.next_words, _WORDS),
+    "next": Command("PHOTO [PREFIX ...]", ("file", "prefix"), Client.next_words, _WORDS, "log P"),
     "encode": Command("PHOTO ...", ("file",), _encode, _features),
-    "search": Command("SENTENCE ...", ("sentence",), Client.search_images, _IDS),
-    "prefix": Command("PREFIX ...", ("prefix",), Client.search_prefix, _IDS),
-    "sentences": Command("PHOTO ...", ("file",), Client.search_sentences, _SENTENCES),
-    "similar": Command("PHOTO ...", ("file",), Client.similar_images, _IDS),
-    "rerank": Command("PHOTO ...", ("file",), Client.caption_reranked, _CONSENSUS),
+    "search": Command("SENTENCE ...", ("sentence",), _search, _IDS, "log P"),
+    "prefix": Command("PREFIX ...", ("prefix",), Client.search_prefix, _IDS, "log P"),
+    "sentences": Command(
+        "PHOTO ...", ("file",), Client.search_sentences, _SENTENCES, "log P - log P of any image"
+    ),
+    "similar": Command("PHOTO ...", ("file",), Client.similar_images, _IDS, "minus the distance"),
+    "rerank": Command("PHOTO ...", ("file",), Client.caption_reranked, _CONSENSUS, "consensus"),
 }
 
 
 def run() -> None:
     """Runs the program; exit code 0, or 1 and one sentence."""
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # of Pillow, about photos
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")
     try:
         app.run(lambda argv: main(argv[1:]), flags_parser=flags.FLAGS)
     except (UserError, ServingError, OSError, flags.Error) as error:
         hint = " (--help lists the flags)" if isinstance(error, flags.Error) else ""
-        sys.exit(f"error: {' '.join(str(error).split())}{hint}")
+        sys.exit(f"error: {printable(' '.join(str(error).split()))}{hint}")
     except KeyboardInterrupt:
+        print("stopped by Ctrl-C", file=sys.stderr)
         sys.exit(130)
 
 
@@ -122,13 +175,35 @@ def main(arguments: list[str]) -> None:
     versions = {m: int(v) if v.isdecimal() else v for m, v in versions.items() if v is not None}
     settings = {"timeout": _TIMEOUT.value, "retries": _RETRIES.value, "versions": versions}
     settings["index_server"] = _INDEX_SERVER.value
+    if name != "status":
+        settings["on_wait"] = lambda sentence: print(sentence, file=sys.stderr, flush=True)
     with Client(_SERVER.value, **settings, credentials=_credentials()) as client:
         if name == "status":
             _status(client)
         elif inputs := COMMANDS[name].inputs(arguments):
-            _answer(client, COMMANDS[name], inputs)
+            with _stored(name) as command:
+                _answer(client, command, inputs)
         else:
             raise UserError(f"{name} takes {COMMANDS[name].takes} (--help shows examples).")
+
+
+@contextlib.contextmanager
+def _stored(name: str) -> Iterator[Command]:
+    """A command, which searches in a vector database where one is given."""
+    command = COMMANDS[name]
+    if _STORE.value is None:
+        if _FILTER.value:
+            raise UserError("--filter needs --store.")
+        yield command
+        return
+    if name != "search":
+        raise UserError(f"--store is for search: {name} asks the server alone.")
+    with MilvusStore.open(_STORE.value, _TIMEOUT.value) as store:
+
+        def ask(client: Client, sentences: list[str]) -> list[Row]:
+            return client.search_store(store, sentences, _K.value, _FILTER.value)
+
+        yield dataclasses.replace(command, ask=ask)
 
 
 def _print_request(files: list[str]) -> None:
@@ -161,6 +236,9 @@ def _status(client: Client) -> None:
         if _JSON.value:
             lines = [json.dumps({"model": model, "versions": versions})]
         print("\n".join(lines or [f"{model}  not served"]))
+    if any(map(client.is_loading, states)):
+        print(f"something is being loaded at {client.server}: ask again.", file=sys.stderr)
+        sys.exit(os.EX_TEMPFAIL)
     if "AVAILABLE" not in states[schema.MODEL].values():
         raise UserError(f"no version of {schema.MODEL} is available at {client.server}.")
 
@@ -233,10 +311,27 @@ def _failure(row: Row, is_photo: bool) -> Failure | None:
 def _write(bar: tqdm.tqdm, command: Command, asked: dict[str, str], answer: Row | Failure) -> None:
     heading = "  ".join(filter(None, asked.values()))
     if _JSON.value:
-        row = {"error": answer} if isinstance(answer, Failure) else answer
-        bar.write(json.dumps(asked | row, ensure_ascii=False))
+        bar.write(_json(asked | ({"error": answer} if isinstance(answer, Failure) else answer)))
     elif isinstance(answer, Failure):
         is_named = answer.startswith(asked.get("file", heading))
-        bar.write(answer if is_named else f"{heading}: {answer}", sys.stderr)
+        bar.write(printable(answer if is_named else f"{heading}: {answer}"), sys.stderr)
     else:
-        bar.write(f"{heading}\n{command.show(answer)}".rstrip("\n"))
+        means = f"  ({command.means})" if command.means else ""
+        bar.write(f"{printable(heading)}{means}\n{command.show(answer)}".rstrip("\n"))
+
+
+def _json(values: dict) -> str:
+    """One line of JSON, which has no infinity, and on which a terminal sees no escapes."""
+    text = json.dumps(_finite(values), ensure_ascii=False)
+    return "".join(each if is_visible(each) else json.dumps(each)[1:-1] for each in text)
+
+
+def _finite(values):
+    match values:
+        case dict():
+            return {name: _finite(value) for name, value in values.items()}
+        case list():
+            return [_finite(value) for value in values]
+        case float() if not math.isfinite(values):
+            return None
+    return values

@@ -20,7 +20,10 @@ if __name__ == "__main__":  # before all other imports: --help needs no TensorFl
 
 import asyncio
 import contextlib
+import ctypes
 import gc
+import itertools
+import logging as python_logging
 import os
 import signal
 import socket
@@ -33,10 +36,17 @@ from grpc_health.v1 import health, health_pb2
 from mrnn_tf.errors import UserError
 from serving import rest_api
 from serving.batching import Batcher
+from serving.connections import Connections
 from serving.grpc_api import Services
+from serving.limits import Uploads
 from serving.model_directory import ModelDirectory
-from serving.monitoring import Calls
+from serving.monitoring import Calls, LogLimit
 from serving.served_version import ServedVersion
+
+# Connections that are accepted at once: few, so that each is read before many others come.
+_BACKLOG = 128
+_POLLS_TO_TRIM = 10
+_LOG_LINES, _LOG_SECONDS = 10, 60.0  # warnings and errors of one place in the code
 
 
 def serve(options: LocalOptions) -> None:
@@ -46,10 +56,13 @@ def serve(options: LocalOptions) -> None:
     # What is imported by now stays: collecting an unloaded version need not look at it.
     gc.collect()
     gc.freeze()
-    asyncio.run(_serve(options))
+    log_limit = LogLimit(_LOG_LINES, _LOG_SECONDS)
+    for handler in python_logging.getLogger().handlers:
+        handler.addFilter(log_limit)
+    asyncio.run(_serve(options, log_limit))
 
 
-async def _serve(options: LocalOptions) -> None:
+async def _serve(options: LocalOptions, log_limit: LogLimit) -> None:
     address = ""  # known when the ports are
 
     def announce(served: ServedVersion) -> None:
@@ -60,8 +73,10 @@ async def _serve(options: LocalOptions) -> None:
     max_rows = options.max_batch_size if options.batching else 0
     batcher = Batcher(max_rows, options.batch_timeout_ms / 1000, options.max_queued)
     calls = Calls(models, options.log_requests)
-    limits = options.request_timeout_seconds, options.max_message_bytes
-    services = Services(models, batcher, calls, *limits)
+    times = options.read_timeout_seconds, options.max_queued
+    uploads = Uploads(options.max_inflight_bytes, *times)
+    services = Services(models, batcher, calls, uploads, options)
+    connections = Connections(options.max_connections, times[0], uploads.evict)
 
     healthy = health.aio.HealthServicer()
     await healthy.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
@@ -74,15 +89,22 @@ async def _serve(options: LocalOptions) -> None:
     rest_port = rest_socket.getsockname()[1]
     address = f"gRPC {options.host}:{port}, REST http://{options.host}:{rest_port}"
     quiet = {"lifespan": "off", "log_config": None, "access_log": False}
-    grace = max(1, round(options.grace_seconds))
     rest_server = uvicorn.Server(
-        uvicorn.Config(rest_api.create(services), timeout_graceful_shutdown=grace, **quiet)
+        uvicorn.Config(
+            rest_api.create(services),
+            http=connections.protocol,
+            ws="none",
+            backlog=_BACKLOG,
+            timeout_graceful_shutdown=max(1, round(options.grace_seconds)),
+            **quiet,
+        )
     )
     rest_server.capture_signals = contextlib.nullcontext  # signals are this program's
 
     await grpc_server.start()
     serving_rest = asyncio.create_task(rest_server.serve([rest_socket]))
-    watching = asyncio.create_task(_watch(models, healthy, address, options))
+    flags = _client_flags(options.host, port)
+    watching = asyncio.create_task(_watch(models, healthy, address, flags, options, log_limit))
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, watching.cancel)
     await asyncio.wait([watching])
@@ -100,7 +122,12 @@ async def _serve(options: LocalOptions) -> None:
 
 
 async def _watch(
-    models: ModelDirectory, healthy: health.aio.HealthServicer, address: str, options: LocalOptions
+    models: ModelDirectory,
+    healthy: health.aio.HealthServicer,
+    address: str,
+    flags: str,
+    options: LocalOptions,
+    log_limit: LogLimit,
 ) -> None:
     """Polls for ever; the server is healthy from when all models are loaded."""
     await models.poll()
@@ -111,10 +138,20 @@ async def _watch(
         await asyncio.sleep(options.poll_seconds)
         await models.poll()
     await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
-    print("next: python -m serving.client status", flush=True)
-    while True:
+    print(f"next: python -m serving.client status{flags}", flush=True)
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
+    for polls in itertools.count():
         await asyncio.sleep(options.poll_seconds)
         await models.poll()
+        log_limit.begin_anew()
+        if trim and polls % _POLLS_TO_TRIM == 0:
+            await asyncio.to_thread(trim, 0)  # what large requests have freed goes back
+
+
+def _client_flags(host: str, port: int) -> str:
+    """The flags with which a client on this machine reaches the server, unless by default."""
+    server = f"{'127.0.0.1' if host in ('', '0.0.0.0', '::') else host}:{port}"
+    return "" if (host, port) == (LocalOptions.host, LocalOptions.port) else f" --server {server}"
 
 
 def _listen(name: str, options: LocalOptions) -> socket.socket:

@@ -51,7 +51,10 @@ _MESSAGES = {  # for every field its number and type; an enum is an int32 on the
         "status": (3, "StatusProto"),
     },
     "GetModelStatusResponse": {"model_version_status": (1, "repeated ModelVersionStatus")},
+    "HealthCheckRequest": {"service": (1, "string")},
+    "HealthCheckResponse": {"status": (1, "int32")},
 }
+NOT_SERVING = 2  # a status of health
 
 
 def _add_fields(
@@ -90,6 +93,8 @@ PredictRequest = _CLASSES["PredictRequest"]
 PredictResponse = _CLASSES["PredictResponse"]
 GetModelStatusRequest = _CLASSES["GetModelStatusRequest"]
 GetModelStatusResponse = _CLASSES["GetModelStatusResponse"]
+HealthCheckRequest = _CLASSES["HealthCheckRequest"]
+HealthCheckResponse = _CLASSES["HealthCheckResponse"]
 
 DataType = enum.IntEnum(
     "DataType",
@@ -111,6 +116,10 @@ class State(enum.IntEnum):
     END = 50
 
 
+def state_name(number: int) -> str:
+    return {state: state.name for state in State}.get(number, f"state {number}")
+
+
 def predict(channel: grpc.Channel) -> grpc.UnaryUnaryMultiCallable:
     """The method that runs a signature."""
     return channel.unary_unary(
@@ -126,4 +135,13 @@ def get_model_status(channel: grpc.Channel) -> grpc.UnaryUnaryMultiCallable:
         "/tensorflow.serving.ModelService/GetModelStatus",
         request_serializer=GetModelStatusRequest.SerializeToString,
         response_deserializer=GetModelStatusResponse.FromString,
+    )
+
+
+def check_health(channel: grpc.Channel) -> grpc.UnaryUnaryMultiCallable:
+    """The method that tells whether a server is ready, of the standard health service."""
+    return channel.unary_unary(
+        "/grpc.health.v1.Health/Check",
+        request_serializer=HealthCheckRequest.SerializeToString,
+        response_deserializer=HealthCheckResponse.FromString,
     )

@@ -192,7 +192,7 @@ class ModelDirectory:
         elif not isinstance(loaded, Refused):
             loaded = Refused(f"{type(loaded).__name__}: {loaded}", grpc.StatusCode.UNKNOWN)
         model.broken[version] = files
-        model.note(version, _STATUS.END, loaded)
+        model.note(version, _STATUS.END, loaded.without_folders(config.base_path))
         logging.error("%s version %d cannot be loaded: %s", config.name, version, loaded)
         return False
 

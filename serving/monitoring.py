@@ -10,6 +10,7 @@ import collections
 import contextlib
 import dataclasses
 import itertools
+import logging as python_logging
 import math
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -76,6 +77,35 @@ def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
     escapes = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
     pairs = ",".join(f'{label}="{text.translate(escapes)}"' for label, text in labels.items())
     return f"{name}{{{pairs}}} {value}"
+
+
+class LogLimit(python_logging.Filter):
+    """Passes so many warnings and errors of each place in the code, in so many seconds.
+
+    So no client can fill the log. Lines of information, as those of requests on demand, all pass.
+    """
+
+    def __init__(self, lines: int, seconds: float):
+        super().__init__()
+        self._lines, self._seconds = lines, seconds
+        self._seen = {}  # by place: since when, how many, and the last of them
+
+    def filter(self, record: python_logging.LogRecord) -> bool:
+        if record.levelno < python_logging.WARNING:
+            return True
+        place = record.pathname, record.lineno
+        began, count, _ = self._seen.get(place, (time.monotonic(), 0, ""))
+        self._seen[place] = began, count + 1, record.getMessage()
+        return count < self._lines
+
+    def begin_anew(self) -> None:
+        """Says how many lines were left out, where the seconds are over."""
+        for place, (began, count, last) in list(self._seen.items()):
+            if time.monotonic() - began >= self._seconds:
+                del self._seen[place]
+                if count > self._lines:
+                    left_out = count - self._lines
+                    logging.info("%d lines were left out that are like: %.200s", left_out, last)
 
 
 @dataclasses.dataclass

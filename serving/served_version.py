@@ -16,13 +16,14 @@ from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
-from mrnn_tf import schema
+from mrnn_tf import schema, versions
 from mrnn_tf.errors import UserError
 from serving import tensors
 
 Arrays = dict[str, np.ndarray]
 _CODES = {code.value[0]: code for code in grpc.StatusCode}
 _FRAME = re.compile(r".*<stack traces unavailable>\n|\s*\[\[\{\{node.*|\s*\[Op:.*", re.DOTALL)
+_FOLDERS = re.compile(r"(?<![\w./])(?:\w+:/)?/(?:[^\s/:;,'\"]+/)+")
 _LONGEST = 400  # gRPC sends the sentence in a header
 
 
@@ -39,6 +40,10 @@ class Refused(Exception):
         """The complaint of an op, without the names of TensorFlow's own functions."""
         sentence = _FRAME.sub("", error.message or "") or type(error).__name__
         return cls(sentence, _CODES.get(error.error_code, grpc.StatusCode.UNKNOWN))
+
+    def without_folders(self, folder: str) -> "Refused":
+        """The same for clients, which need not know where the server keeps its files."""
+        return Refused(_FOLDERS.sub("", str(self).replace(f"{folder}/", "")), self.code)
 
 
 def listed(names: Iterable[str]) -> str:
@@ -59,6 +64,7 @@ def from_proto(
 class ServedSignature:
     """A function from named arrays to named arrays."""
 
+    model: str
     name: str
     inputs: dict[str, tf.TensorSpec]
     outputs: tuple[str, ...]
@@ -66,12 +72,16 @@ class ServedSignature:
     function: Callable
 
     @classmethod
-    def load(cls, name: str, function: tf.types.experimental.ConcreteFunction) -> "ServedSignature":
+    def load(
+        cls, model: str, name: str, function: tf.types.experimental.ConcreteFunction
+    ) -> "ServedSignature":
         """A signature of a loaded SavedModel."""
         inputs, outputs = function.structured_input_signature[1], function.structured_outputs
         specs = [*inputs.values(), *outputs.values()]
         batched = bool(inputs) and all(s.shape.rank and s.shape[0] is None for s in specs)
-        return cls(name, dict(sorted(inputs.items())), tuple(sorted(outputs)), batched, function)
+        batched &= name not in schema.UNBATCHED
+        names = model, name
+        return cls(*names, dict(sorted(inputs.items())), tuple(sorted(outputs)), batched, function)
 
     def read(self, values: Mapping[str, Any], to_array: Callable[..., np.ndarray]) -> Arrays:
         """The inputs of a request; `to_array` takes the name, the spec and the value of each."""
@@ -131,9 +141,9 @@ class ServedVersion:
             saved = saved_model_pb2.SavedModel.FromString(file.read())
         [graph] = [graph for graph in saved.meta_graphs if "serve" in graph.meta_info_def.tags]
         self.definitions = dict(graph.signature_def)
-        self._loaded = tf.saved_model.load(path)  # owns the variables
+        self._loaded = versions.load(path)  # owns the variables
         loaded = self._loaded.signatures.items()
-        self.signatures = {key: ServedSignature.load(key, function) for key, function in loaded}
+        self.signatures = {key: ServedSignature.load(name, key, each) for key, each in loaded}
         for request in warmup_requests(path):
             signature = self.signature(request.model_spec.signature_name)
             signature(signature.read(request.inputs, from_proto))

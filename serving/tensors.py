@@ -12,6 +12,7 @@ from serving.messages import DataType, TensorProto
 
 ArrayOrStrings = np.ndarray | Sequence[str | bytes]
 MAX_BYTES = 1 << 30  # of the array that a proto may ask for
+MAX_RANK = 8
 _TYPES = {  # of the array, and the field that holds the values
     DataType.DT_FLOAT: (np.dtype(np.float32), "float_val"),
     DataType.DT_DOUBLE: (np.dtype(np.float64), "double_val"),
@@ -47,25 +48,34 @@ def to_proto(array: ArrayOrStrings, message: type[Message] = TensorProto) -> Mes
     return message(dtype=data_type, tensor_shape=shape, **{_TYPES[data_type][1]: values})
 
 
-def to_array(proto: Message, max_bytes: int = MAX_BYTES) -> np.ndarray:
-    """The array of a proto, which is measured before anything is allocated for it."""
+def to_array(proto: Message, max_bytes: int = MAX_BYTES, must_hold_all: bool = False) -> np.ndarray:
+    """The array of a proto, which is measured before anything is allocated for it.
+
+    A proto may leave out equal values at its end; with `must_hold_all` it may not, and so no array
+    is larger than what came.
+    """
     if proto.dtype not in _TYPES:
         name = {kind: kind.name for kind in DataType}.get(proto.dtype, proto.dtype)
         raise UserError(f"tensors of type {name} are not understood.")
     dtype, field = _TYPES[proto.dtype]
     shape = [dim.size for dim in proto.tensor_shape.dim]
+    if len(shape) > MAX_RANK:
+        raise UserError(f"tensors of {len(shape)} dimensions are not understood.")
     if any(size < 0 for size in shape):
         raise UserError(f"the sizes of a shape must be 0 or more, got {shape}.")
     count = math.prod(shape)
     if count * dtype.itemsize > max_bytes:
         raise UserError(f"a tensor of shape {shape} is larger than {max_bytes} bytes.")
+    if math.prod(size or 1 for size in shape) >= 2**60:  # as an empty array may have
+        raise UserError(f"there are no arrays of shape {shape}.")
 
     content, values = proto.tensor_content, getattr(proto, field)
     if content:
         fits = dtype != np.object_ and len(content) == count * dtype.itemsize
     else:
         # Equal values at the end may be sent once, and zeros not at all.
-        fits = len(values) == count or (dtype != np.object_ and len(values) < count)
+        may_be_short = dtype != np.object_ and not must_hold_all
+        fits = len(values) == count or (may_be_short and len(values) < count)
     if not fits:
         raise UserError(f"its shape {shape} needs {count} values, and it holds another number.")
     if content:

@@ -7,11 +7,13 @@ colour of its first pixel, captions name them.
 import contextlib
 import io
 import time
+from collections.abc import Callable
 from concurrent import futures
 
 import grpc
 import numpy as np
 import tensorflow as tf
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from PIL import Image
 from tensorflow_serving.apis import (
     get_model_status_pb2,
@@ -44,6 +46,7 @@ TAKES = {
 class Answering(
     prediction_service_pb2_grpc.PredictionServiceServicer,
     model_service_pb2_grpc.ModelServiceServicer,
+    health_pb2_grpc.HealthServicer,
 ):
     """Attributes: what the test sets before it asks, and `asked`, what came."""
 
@@ -53,6 +56,9 @@ class Answering(
         self.refusals: list[tuple[grpc.StatusCode, str]] = []
         self.missing: set[str] = set()  # signatures or servables
         self.delay = 0.0
+        self.loading = 0  # questions after which the model and the index are loaded
+        self.unready = 0  # likewise, while no version is known
+        self.change: Callable[[predict_pb2.PredictResponse], None] = lambda _: None
         self.refined_size = 2
         self.rolling: dict[str, int] = {}  # the version that answers a signature, unless pinned
 
@@ -79,21 +85,36 @@ class Answering(
         self.version = version
         outputs = getattr(self, f"_{spec.signature_name}")(**inputs)
         spec.version.value = version
-        return predict_pb2.PredictResponse(
+        response = predict_pb2.PredictResponse(
             model_spec=spec,
             outputs={name: tf.make_tensor_proto(value) for name, value in outputs.items()},
         )
+        self.change(response)
+        return response
 
     def GetModelStatus(self, request, context):
         self._find(request.model_spec, context)
         response = get_model_status_pb2.GetModelStatusResponse()
-        response.model_version_status.add(version=VERSION, state="AVAILABLE")
+        state = "LOADING" if self.loading else "AVAILABLE"
+        response.model_version_status.add(version=VERSION, state=state)
         return response
+
+    def Check(self, request, context):
+        status = health_pb2.HealthCheckResponse.ServingStatus
+        is_ready = not self.unready and not self.loading
+        chosen = status.SERVING if is_ready else status.NOT_SERVING
+        return health_pb2.HealthCheckResponse(status=chosen)
 
     def _find(self, spec, context):
         known = not spec.HasField("version_choice") or (
             spec.version.value in (VERSION, *self.rolling.values()) or spec.version_label == LABEL
         )
+        if spec.signature_name and self.loading:
+            self.loading -= 1
+            known = False
+        if self.unready:
+            self.unready -= 1
+            known = False
         if spec.name in self.missing or not known:
             wanted = f"{spec.name}, {spec.version.value or spec.version_label}"
             context.abort(grpc.StatusCode.NOT_FOUND, f"Servable not found: Specific({wanted})")
@@ -184,16 +205,17 @@ def describe(content: bytes) -> tuple[int, int, int] | None:
 
 
 @contextlib.contextmanager
-def answering(credentials: grpc.ServerCredentials | None = None):
-    """Starts the server on a free port."""
+def answering(credentials: grpc.ServerCredentials | None = None, port: int = 0):
+    """Starts the server, by default on a free port."""
     servicer = Answering()
     server = grpc.server(
         futures.ThreadPoolExecutor(4), options=[("grpc.max_receive_message_length", -1)]
     )
     prediction_service_pb2_grpc.add_PredictionServiceServicer_to_server(servicer, server)
     model_service_pb2_grpc.add_ModelServiceServicer_to_server(servicer, server)
+    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
     if credentials is None:
-        port = server.add_insecure_port("127.0.0.1:0")
+        port = server.add_insecure_port(f"127.0.0.1:{port}")
     else:
         port = server.add_secure_port("127.0.0.1:0", credentials)
     servicer.address = f"127.0.0.1:{port}"

@@ -120,18 +120,20 @@ def predict_request(
 class Server:
     """A running `python -m serving.local`, and what asks it."""
 
-    def __init__(self, program: programs.Program):
-        self.program = program
+    def __init__(self, program: programs.Program, timeout: float = 60):
+        self.program, self.timeout = program, timeout
         found = wait_for(lambda: re.search(r"gRPC (\S+), REST (http://[^/\s]*)", program.out))
         self.address, self.url = found.groups()
-        self.channel = grpc.insecure_channel(self.address)
+        options = [("grpc.use_local_subchannel_pool", 1)]  # a connection of its own
+        self.channel = grpc.insecure_channel(self.address, options)
         self.prediction = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
         self._health = health_pb2_grpc.HealthStub(self.channel)
-        self.http = httpx.Client(base_url=self.url, timeout=60)
+        self.http = httpx.Client(base_url=self.url, timeout=timeout)
 
     def predict(self, signature: str, inputs: dict, **spec) -> dict:
-        response = self.prediction.Predict(predict_request(signature, inputs, **spec), timeout=60)
+        request = predict_request(signature, inputs, **spec)
+        response = self.prediction.Predict(request, timeout=self.timeout)
         return {name: tf.make_ndarray(proto) for name, proto in response.outputs.items()}
 
     def status(self, name: str = "toy") -> dict[int, tuple[str, str]]:
@@ -143,20 +145,26 @@ class Server:
                 get_model_status_pb2.ModelVersionStatus.State.Name(each.state),
                 each.status.error_message,
             )
-            for each in self.models.GetModelStatus(request, timeout=60).model_version_status
+            for each in self.models.GetModelStatus(
+                request, timeout=self.timeout
+            ).model_version_status
         }
 
     def healthy(self) -> bool:
-        answer = self._health.Check(health_pb2.HealthCheckRequest(), timeout=60)
+        answer = self._health.Check(health_pb2.HealthCheckRequest(), timeout=self.timeout)
         return answer.status == health_pb2.HealthCheckResponse.SERVING
 
     def stop(self, number: int = signal.SIGTERM) -> programs.Program:
         if self.program.process.is_alive():
             os.kill(self.program.process.pid, number)
         self.program.wait(60)
+        self.close()
+        return self.program
+
+    def close(self) -> None:
+        """Ends the connections."""
         self.channel.close()
         self.http.close()
-        return self.program
 
 
 @contextlib.contextmanager
@@ -179,7 +187,7 @@ def serving(folder: Path, base: Path, *flags, ready: bool = True):
         program.wait()
 
 
-def wait_for(condition, program: programs.Program | None = None, seconds: float = 120):
+def wait_for(condition, program: programs.Program | None = None, seconds: float = 300):
     """What a condition says when it is no longer false."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:

@@ -1,6 +1,10 @@
 """Merging of concurrent requests, on a real SavedModel."""
 
 import asyncio
+import dataclasses
+import os
+import threading
+import types
 
 import grpc
 import numpy as np
@@ -89,7 +93,7 @@ def test_signatures_without_rows_are_not_merged(toy):
 def test_a_batch_whose_outputs_have_other_rows_is_run_one_by_one(toy):
     signature = toy.signatures["double"]
     halved = type(signature)(
-        "halved", signature.inputs, signature.outputs, True,
+        "toy", "halved", signature.inputs, signature.outputs, True,
         lambda x: {"y": signature.function(x=x)["y"][:1]},
     )  # fmt: skip
     first, second = merged(halved, [row(1), row(2)])
@@ -117,6 +121,96 @@ def test_who_gives_up_leaves_the_queue(toy):
             assert values(answers[:1]) == [[1]]
             await asyncio.sleep(0.1)
         assert not batcher.running
+
+    asyncio.run(main())
+
+
+@pytest.fixture
+def stuck(toy):
+    """A signature that runs until its `end` is set, and notes what it was asked."""
+    double, end, asked = toy.signatures["double"], threading.Event(), []
+
+    def function(x):
+        asked.append(x.numpy()[0, 0])
+        assert end.wait(60)
+        return double.function(x=x)
+
+    signature = dataclasses.replace(double, name="stuck", function=function)
+    yield types.SimpleNamespace(signature=signature, end=end, asked=asked)
+    end.set()
+
+
+def test_a_slow_signature_does_not_keep_others_from_running(toy, stuck):
+    async def main():
+        batcher = Batcher(max_rows=0, wait_seconds=0, max_queued=100)
+        slow = [asyncio.create_task(batcher.run(stuck.signature, row(i))) for i in range(9)]
+        await asyncio.sleep(0.2)
+        assert batcher.running == len(stuck.asked) == os.cpu_count()
+        for i in range(3):
+            async with asyncio.timeout(30):
+                assert values([await batcher.run(toy.signatures["double"], row(i))]) == [
+                    [2 * i + 1]
+                ]
+        stuck.end.set()
+        assert values(await asyncio.gather(*slow)) == [[2 * i + 1] for i in range(9)]
+
+    asyncio.run(main())
+
+
+def test_abandoned_work_counts_against_its_own_signature_only(toy, stuck):
+    other_end = threading.Event()
+    other = dataclasses.replace(
+        toy.signatures["double"],
+        name="other",
+        function=lambda x: other_end.wait(60) and toy.signatures["double"].function(x=x),
+    )
+    cores = os.cpu_count()
+
+    async def main():
+        batcher = Batcher(max_rows=0, wait_seconds=0, max_queued=100)
+        slow = [asyncio.create_task(batcher.run(stuck.signature, row(i))) for i in range(cores)]
+        await asyncio.sleep(0.2)
+        for each in slow:
+            each.cancel()
+        await asyncio.sleep(0.2)
+        assert batcher.running == cores  # nothing can interrupt them
+        waits = asyncio.create_task(batcher.run(stuck.signature, row(99)))
+        others = [asyncio.create_task(batcher.run(other, row(i))) for i in range(cores + 1)]
+        await asyncio.sleep(0.2)
+        assert batcher.running == 2 * cores
+        other_end.set()
+        assert values(await asyncio.gather(*others)) == [[2 * i + 1] for i in range(cores + 1)]
+        assert 99 not in stuck.asked
+        stuck.end.set()
+        assert values([await waits]) == [[199]]
+
+    asyncio.run(main())
+
+
+def test_a_full_queue_is_that_of_one_signature(toy, stuck):
+    async def main():
+        batcher = Batcher(max_rows=0, wait_seconds=0, max_queued=3)
+        slow = [asyncio.create_task(batcher.run(stuck.signature, row(0))) for _ in range(9)]
+        await asyncio.sleep(0.2)
+        assert values([await batcher.run(toy.signatures["double"], row(1))]) == [[3]]
+        stuck.end.set()
+        answers = await asyncio.gather(*slow, return_exceptions=True)
+        assert sum(isinstance(answer, Refused) for answer in answers) == 9 - 3
+
+    asyncio.run(main())
+
+
+def test_who_has_waited_too_long_is_not_run(stuck):
+    async def main():
+        batcher = Batcher(max_rows=0, wait_seconds=0, max_queued=100)
+        running = [asyncio.create_task(batcher.run(stuck.signature, row(0))) for _ in range(9)]
+        await asyncio.sleep(0.1)
+        late = asyncio.create_task(batcher.run(stuck.signature, row(7), seconds=0.1))
+        await asyncio.sleep(0.3)
+        stuck.end.set()
+        await asyncio.gather(*running)
+        late.cancel()
+        assert 7 not in stuck.asked
 
     asyncio.run(main())
 

@@ -2,11 +2,13 @@
 
 import io
 import socket
+import threading
 import time
 
 import grpc
 import numpy as np
 import pytest
+import tensorflow as tf
 from answering import VERSION, answering
 from PIL import Image
 from tensorflow.core.framework import tensor_pb2
@@ -227,6 +229,140 @@ def test_no_server():
             pytest.raises(ServingError, match=f"^no server answers at {address}: "),
         ):
             client.status()
+
+
+def free_port() -> int:
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        return unused.getsockname()[1]
+
+
+def test_a_server_that_is_starting_is_waited_for():
+    port, said, stop = free_port(), [], threading.Event()
+
+    def start_late():
+        time.sleep(1.5)
+        with answering(port=port):
+            stop.wait(30)
+
+    thread = threading.Thread(target=start_late)
+    thread.start()
+    address = f"127.0.0.1:{port}"
+    try:
+        with Client(address, timeout=30, on_wait=said.append) as client:
+            assert client.search_images(["dog"])[0]["ids"] == ["dog.jpg"]
+            assert client.search_images(["cat"])[0]["ids"] == ["cat.jpg"]
+    finally:
+        stop.set()
+        thread.join()
+    assert said == [f"waiting for a server at {address}, up to 30 s"]
+
+
+@pytest.mark.parametrize("state", ["loading", "unready"])
+@pytest.mark.parametrize("version", [None, 7, "stable"])
+def test_a_model_that_is_being_loaded_is_waited_for(server, state, version):
+    setattr(server, state, 3)
+    said = []
+    settings = {"versions": {"mrnn": version} if version else {}, "on_wait": said.append}
+    with Client(server.address, timeout=30, **settings) as client:
+        assert client.caption([photo(3)])[0]["captions"] == ["a 3 by 10 photo"]
+    assert said == [f"waiting until mrnn is loaded at {server.address}, up to 30 s"]
+
+
+def test_waiting_ends_with_the_timeout(server):
+    begin, said = time.monotonic(), []
+    for address, sentence in (
+        (f"127.0.0.1:{free_port()}", "no server answers at"),
+        (server.address, "does not serve mrnn: Servable not found"),
+    ):
+        server.loading = 999
+        settings = {"timeout": 1.5, "retries": 0, "on_wait": said.append}
+        with Client(address, **settings) as client, pytest.raises(ServingError, match=sentence):
+            client.caption([photo(3)])
+    assert len(said) == 2 and time.monotonic() - begin < 20
+
+
+def test_only_what_is_being_loaded_is_waited_for(server):
+    said = []
+    server.missing = {"mrnn_index"}
+    with (
+        Client(server.address, on_wait=said.append) as client,
+        pytest.raises(ServingError, match="does not serve mrnn_index"),
+    ):
+        client.search_images(["a"])
+    server.loading = 1
+    with Client(server.address) as client, pytest.raises(ServingError, match="not serve mrnn"):
+        client.caption([photo(3)])
+    assert said == []
+
+
+def put(name, value):
+    """Changes an output of an answer."""
+
+    def change(response):
+        response.outputs[name].CopyFrom(tf.make_tensor_proto(value))
+
+    return change
+
+
+def lie(response):
+    """A tensor of a few bytes whose shape is that of half a gigabyte."""
+    scores = response.outputs["scores"]
+    scores.ClearField("tensor_content")
+    scores.tensor_shape.dim[1].size = 1 << 27
+
+
+def empty_but_wide(response):
+    response.outputs["ids"].string_val[:] = []
+    for dim, size in zip(response.outputs["ids"].tensor_shape.dim, (0, 2**62), strict=True):
+        dim.size = size
+
+
+ODD = {
+    "missing": (lambda r: r.outputs.pop("scores"), "the output scores is missing"),
+    "all missing": (lambda r: r.outputs.clear(), "the output ids is missing"),
+    "type": (put("scores", [["a", "b"]]), r"scores must be float \[1, 2\], and it is string"),
+    "ints": (put("ids", [[1, 2]]), r"ids must be string \[1, 2\], and it is int32 \[1, 2\]"),
+    "rank": (put("ids", ["a"]), r"ids must be string \[1, N\], and it is string \[1\]"),
+    "scalar": (put("scores", 1.0), r"scores must be float \[1, 2\], and it is float32 \[\]"),
+    "more rows": (put("ids", [["a"], ["b"]]), r"ids must be string \[1, 1\].*\[2, 1\]"),
+    "no rows": (put("ids", np.empty([0, 2], object)), r"ids must be string \[1, 2\]"),
+    "columns": (put("scores", np.ones([1, 5], np.float32)), r"scores must be float \[1, 2\]"),
+    "dimensions": (put("ids", np.full([1] * 30, b"a", object)), "30 dimensions are not"),
+    "lie": (lie, "needs 134217728 values, and it holds another number"),
+    "wide": (empty_but_wide, r"there are no arrays of shape \[0, 4611686018427387904\]"),
+}
+
+
+@pytest.mark.parametrize("case", ODD)
+def test_an_odd_answer_is_the_servers_fault(client, server, case):
+    server.change, sentence = ODD[case]
+    begin = f"^{server.address} answered search_images of mrnn_index with a bad tensor: "
+    with pytest.raises(ServingError, match=f"{begin}.*{sentence}"):
+        client.search_images(["a"])
+
+
+@pytest.mark.parametrize("count", [-1, 4])
+def test_counts_of_words_are_checked(client, server, count):
+    server.change = put("num_words", np.int32([count]))
+    with pytest.raises(ServingError, match="the output num_words must be from 0 to 3"):
+        client.score(np.ones([1, 3], np.float32), ["a dog"])
+
+
+def test_more_outputs_than_are_known_are_left_out(client, server):
+    server.change = put("novel", np.ones([5, 5, 5]))
+    assert client.search_images(["a"]) == [{"ids": ["a.jpg"], "scores": [2.5]}]
+
+
+def test_answers_have_a_limit(client, server):
+    server.refined_size = client_module.MAX_ANSWER_BYTES // 4
+    with pytest.raises(ServingError, match=r"refused encode_image of mrnn: .*larger than max"):
+        client.encode([photo(4)])
+
+
+def test_an_unknown_state_is_named(client, server, monkeypatch):
+    monkeypatch.setattr(client_module.messages, "State", {})
+    assert client.status()["mrnn"] == {VERSION: "state 30"}
 
 
 def test_versions_and_labels(server):

@@ -8,14 +8,17 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import termios
+import time
 from types import SimpleNamespace
 
 import grpc
 import numpy as np
 import pytest
+import tensorflow as tf
 from answering import answering
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -23,6 +26,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from PIL import Image
 
 ORIENTATION = 0x0112
+RANKED = "  (log P, ranked relative to length)"
 
 
 @pytest.fixture
@@ -82,7 +86,7 @@ def test_photos_go_as_they_are_unless_they_are_too_large(ask, tmp_path):
     exif[ORIENTATION] = 6
     noise = np.random.default_rng(0).integers(0, 256, (200, 300, 3), np.uint8)
     Image.fromarray(noise).save(tmp_path / "phone.jpg", exif=exif)
-    assert ask("caption", "phone.jpg").out == "phone.jpg\n   -1.500  a 300 by 200 photo\n"
+    assert ask("caption", "phone.jpg").out == f"phone.jpg{RANKED}\n   -1.500  a 300 by 200 photo\n"
     smaller = ask("caption", "phone.jpg", "--max_photo_bytes=9000").out
     width, height = map(int, re.search(r"a (\d+) by (\d+) photo", smaller).groups())
     assert width < 200 and height == pytest.approx(1.5 * width, abs=2)  # upright, and smaller
@@ -108,7 +112,7 @@ def test_a_bad_file_does_not_stop_the_others(ask, photos, tmp_path):
 
     done = ask("sentences", *files)
     assert done.code == 1
-    assert "11.png\n    3.000  one.jpg  11 wide\n" in done.out
+    assert "11.png  (log P - log P of any image)\n    3.000  one.jpg  11 wide\n" in done.out
     assert "nowhere.jpg: No such file or directory\n" in done.err
     assert "small.npy: " in done.err
     assert done.err.endswith("error: 4 of 6 inputs failed.\n")
@@ -150,18 +154,21 @@ def test_a_sentence_of_too_many_words_is_an_error(ask, server, photos):
 @pytest.mark.parametrize(
     ("arguments", "out"),
     [
-        (["beam", "11.png", "a dog"], "11.png  a dog\n  -11.000  a dog runs\n"),
-        (["beam", "11.png"], "11.png\n  -11.000   runs\n"),
-        (["next", "11.png", "a dog"], "11.png  a dog\n   -0.500  dog\n   -1.000  größe\n"),
-        (["next", "11.png"], "11.png\n   -0.500  </s>\n   -1.000  größe\n"),
+        (["beam", "11.png", "a dog"], f"11.png  a dog{RANKED}\n  -11.000  a dog runs\n"),
+        (["beam", "11.png"], f"11.png{RANKED}\n  -11.000   runs\n"),
+        (["next", "11.png", "a dog"], "11.png  a dog  (log P)\n   -0.500  dog\n   -1.000  größe\n"),
+        (["next", "11.png"], "11.png  (log P)\n   -0.500  </s>\n   -1.000  größe\n"),
         (["encode", "11.png"], "11.png\n11 5 255\n"),
-        (["prefix", "a dog"], "a dog\n    2.500  a dog.jpg\n"),
-        (["search", "dog", "cat"], "dog\n    2.500  dog.jpg\ncat\n    2.500  cat.jpg\n"),
-        (["similar", "11.png"], "11.png\n   -0.500  11.jpg\n"),
-        (["rerank", "11.png"], "11.png\n    1.500  11 wide\n    1.000  a dog\n"),
+        (["prefix", "a dog"], "a dog  (log P)\n    2.500  a dog.jpg\n"),
+        (
+            ["search", "dog", "cat"],
+            "dog  (log P)\n    2.500  dog.jpg\ncat  (log P)\n    2.500  cat.jpg\n",
+        ),
+        (["similar", "11.png"], "11.png  (minus the distance)\n   -0.500  11.jpg\n"),
+        (["rerank", "11.png"], "11.png  (consensus)\n    1.500  11 wide\n    1.000  a dog\n"),
         (["status"], "mrnn  version 7  AVAILABLE\nmrnn_index  version 7  AVAILABLE\n"),
-        (["caption", "11.npy"], "11.npy\n   -2.000   runs\n"),
-        (["beam", "11.npy", "a"], "11.npy  a\n   -2.000  a runs\n"),
+        (["caption", "11.npy"], f"11.npy{RANKED}\n   -2.000   runs\n"),
+        (["beam", "11.npy", "a"], f"11.npy  a{RANKED}\n   -2.000  a runs\n"),
         (["encode", "11.npy"], "11.npy\n2 3 4\n"),
     ],
     ids=" ".join,
@@ -188,6 +195,111 @@ def test_status_of_a_server_without_the_index_or_the_model(ask, server):
     done = ask("status")
     assert done.code == 1
     assert done.err == f"error: no version of mrnn is available at {server.address}.\n"
+
+
+def test_status_does_not_wait_and_tells_what_is_being_loaded(ask, server):
+    server.loading = 99
+    done = ask("status")
+    assert (done.code, done.out) == (
+        75,
+        "mrnn  version 7  LOADING\nmrnn_index  version 7  LOADING\n",
+    )
+    assert done.err == f"something is being loaded at {server.address}: ask again.\n"
+    server.loading, server.unready = 0, 99
+    done = ask("status")
+    assert (done.code, done.out) == (75, "mrnn  not served\nmrnn_index  not served\n")
+
+
+def test_what_is_being_loaded_is_waited_for(ask, server):
+    server.loading = 2
+    done = ask("search", "dog")
+    assert (done.code, done.out) == (0, "dog  (log P)\n    2.500  dog.jpg\n")
+    assert done.err == f"waiting until mrnn_index is loaded at {server.address}, up to 60 s\n"
+
+
+FORGED = "a dog\x1b]0;mine\x07\nother.png\r\x9b31m\u202e\u2028end"
+
+
+def forge(response):
+    for proto in response.outputs.values():
+        if proto.string_val:
+            proto.string_val[0] = FORGED.encode()
+
+
+def test_texts_of_a_server_cannot_move_the_cursor_or_forge_lines(ask, server, photos):
+    server.change = forge
+    for command in (["caption", photos[0]], ["search", "dog"], ["sentences", photos[0]]):
+        shown = ask(*command).out.splitlines(keepends=True)
+        assert len(shown) == (3 if command[0] == "sentences" else 2)
+        assert all(line[:-1].isprintable() and line[-1] == "\n" for line in shown)
+    done = ask("caption", photos[0], "--json")
+    assert done.rows[0]["captions"] == [FORGED]
+    assert done.out[:-1].isprintable()
+    server.change = lambda _: None
+    server.refusals = [(grpc.StatusCode.INTERNAL, FORGED)]
+    done = ask("caption", photos[0])
+    assert done.code == 1 and done.err[:-1].isprintable() and "\\x1b" in done.err
+
+
+def test_names_of_files_are_escaped_too(ask, tmp_path):
+    Image.new("RGB", (3, 5)).save(tmp_path / "a\x1b[2J\n.png")
+    (tmp_path / os.fsdecode(b"\xff.jpg")).write_text("hello")
+    done = ask("caption", "a\x1b[2J\n.png", os.fsdecode(b"\xff.jpg"))
+    assert done.out == f"a\\x1b[2J\\n.png{RANKED}\n   -1.500  a 3 by 5 photo\n"
+    assert done.err.startswith("\\udcff.jpg: no image")
+    assert ask("caption", os.fsdecode(b"\xff.jpg"), "--json").rows[0]["file"] == "\udcff.jpg"
+
+
+def test_a_pipe_is_no_photo(ask, tmp_path):
+    os.mkfifo(tmp_path / "photo.jpg")
+    done = ask("caption", "photo.jpg")
+    assert done.code == 1 and done.err.startswith("photo.jpg: no file, but a pipe")
+
+
+def test_json_has_no_infinity(ask, server, photos):
+    def change(response):
+        if "perplexity" in response.outputs:
+            tensor = tf.make_tensor_proto(np.float32([np.inf]))
+            response.outputs["perplexity"].CopyFrom(tensor)
+
+    server.change = change
+    assert ask("score", photos[0], "a dog", "--json").rows[0]["perplexity"] is None
+
+
+def nothing(response):
+    if "scores" in response.outputs:
+        missing = np.full([len(response.outputs["ids"].string_val) // 2, 2], np.float32(-3.4e38))
+        response.outputs["scores"].CopyFrom(tf.make_tensor_proto(missing))
+    if "values" in response.outputs:
+        response.outputs["values"].string_val[:] = [b"3"]
+
+
+def test_a_search_that_finds_nothing_says_why(ask, server):
+    server.change = nothing
+    done = ask("search", "zyx zyx", "a zyx", "", "a " * 201)
+    assert done.code == 0
+    assert [line.split(": ", 1)[1] for line in done.out.splitlines() if "nothing" in line] == [
+        "the index knows none of these words: zyx zyx",
+        "the index has no images",
+        "it has no words",
+        "it has more words than the index takes",
+    ]
+    [row] = ask("search", "zyx", "--json").rows
+    assert row["ids"] == [] and row["reason"].endswith("none of these words: zyx")
+    server.missing = {"model_info"}
+    assert "knows none of its words, takes fewer words, or" in ask("search", "zyx").out
+
+
+def test_ctrl_c_is_one_line(server, tmp_path):
+    server.delay = 30
+    command = [sys.executable, "-m", "serving.client", "search", "a", "--server", server.address]
+    environment = os.environ | {"PYTHONPATH": os.getcwd()}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True) as process:
+        while not server.asked:
+            time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (130, "stopped by Ctrl-C\n")
 
 
 def test_a_model_without_an_encoder_takes_features_only(ask, server, photos, tmp_path):
@@ -222,7 +334,10 @@ BAD = {
     "no tls": (["status", "--ca_file=ca.pem"], "--ca_file needs --tls"),
     "half a pair": (["status", "--tls", "--key_file=k"], "--key_file and --cert_file"),
     "no such file": (["status", "--tls", "--ca_file=ca.pem"], "ca.pem"),
-    "no server": (["status", "--server", "127.0.0.1:1", "--retries=0"], "no server answers at"),
+    "no server": (
+        ["status", "--server", "127.0.0.1:1", "--retries=0"],
+        "--model_base_path models --port 1",
+    ),
 }
 
 

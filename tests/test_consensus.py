@@ -255,3 +255,9 @@ def test_the_oracle_scores_a_choice_as_the_metrics_do():
     words = [["a", "dog", "runs"], *(caption.split() for caption in references[3][1:-1])]
     for caption, score in zip(hypotheses[3], oracle.bleu[3], strict=True):
         assert score == sentence_bleu(words, caption.split(), smoothing_function=smoothed)
+
+
+def test_scores_that_are_nan_have_no_order():
+    assert order(np.array([0.5, -np.inf, 2.0])) == [2, 0, 1]
+    with pytest.raises(ValueError, match="must not hold NaN"):
+        order(np.array([0.5, np.nan]))

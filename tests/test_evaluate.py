@@ -122,6 +122,7 @@ def test_features_that_are_not_finite_are_refused_by_name(tiny_job, tiny_data, t
     with tf.io.TFRecordWriter(path) as writer:
         for row in [records.serialize("test-0.jpg", ["a red dog"], nan), *rows[1:]]:
             writer.write(row)
+    records.DatasetInfo.load(data).save(data)
     done = evaluate(tmp_path, tiny_job, data, "--split=test", "--reference_data", tiny_data)
     assert done.code == 1
     assert "holds NaN or infinity in the features of test-0.jpg" in done.error

@@ -181,6 +181,7 @@ def untrained(vocabulary, feature_size, encoder, **model):
     network = build(config)
     for weight in network.model.trainable_variables:
         weight.assign(weight * 3)
+    network.mean_features.assign(np.linspace(0, 1, feature_size))
     return Run(config, vocabulary, network, 1)
 
 
@@ -212,15 +213,18 @@ def test_texts_of_too_many_words_are_checked_too(tiny_job, variant):
     run = untrained(vocabulary, 5, {"identity": "features:x:5"}, variant=variant)
     servable = small(run, max_text_words=1)
     functions = servable.signatures()
-    for name, inputs in warmup.calls(
-        servable, 3, ["beam_decode", "next_word", "sentence_log_prob"]
-    ):
+    names = ["beam_decode", "next_word", "sentence_log_prob"]
+    if variant == "mrnn":
+        names += ["score_projections", "score_images", "sentence_vector"]
+    for name, inputs in warmup.calls(servable, 3, names):
         outputs = functions[name](**{k: tf.constant(v) for k, v in inputs.items()})
         values = check.expected(servable, name, inputs)
         for output, value in values.items():
             assert check.same(outputs[output].numpy(), value), (name, output)
-        best = values["log_prob" if name == "sentence_log_prob" else "log_probs"].reshape(3, -1)
-        assert (best[:, 0] > -1e30).tolist() == [False, True, False]
+        [best] = [v for k, v in values.items() if k in ("log_prob", "log_probs", "vectors")]
+        best = best.T if name == "score_images" else best.reshape(3, -1)
+        is_there = best.any(axis=1) if name == "sentence_vector" else best[:, 0] > -1e30
+        assert is_there.tolist() == [False, name != "sentence_vector", False]
 
 
 def test_remote_places_get_the_model_last(tiny_job):

@@ -52,3 +52,12 @@ def test_bad_tables_are_refused_in_one_sentence(files):
     np.save(folder / "nan.npy", array)
     with pytest.raises(ValueError, match=r"NaN or infinity in row 1 \(b.jpg\)"):
         FeatureTable(str(folder / "nan.npy"), names).check_finite()
+
+
+def test_what_is_infinite_in_32_bits_is_refused(tmp_path):
+    (tmp_path / "n.txt").write_text("a.jpg\nb.jpg\n")
+    for value in (np.inf, 1e39):
+        np.save(tmp_path / "f.npy", np.array([[0.0, 1.0], [value, 1.0]]))
+        table = FeatureTable(str(tmp_path / "f.npy"), str(tmp_path / "n.txt"))
+        with pytest.raises(ValueError, match=r"NaN or infinity in row 1 \(b\.jpg\)"):
+            table.check_finite()

@@ -2,6 +2,7 @@ import multiprocessing
 import os
 import shutil
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -69,7 +70,7 @@ def test_what_another_process_is_copying_is_left_alone(built, tmp_path):
     partial = tmp_path / "there" / "1.other.partial"
     partial.mkdir(parents=True)
     os.utime(partial, (0, 0))
-    with files._locked(str(partial)):
+    with files.locked(str(partial)):
         files.publish(built, str(tmp_path / "there" / "1"), last="a.marker")
     assert partial.exists()
     files.publish(built, str(tmp_path / "there" / "2"), last="a.marker")
@@ -110,3 +111,25 @@ def test_json_is_read_or_refused_with_what_is_wanted(tmp_path):
         files.read_json(str(path), "a list is wanted")
     path.write_text('["\u00e9"]')
     assert files.read_json(str(path), "a list is wanted") == ["\u00e9"]
+
+
+def test_a_directory_is_for_one_process_at_a_time(tmp_path):
+    busy = rf"Another process is writing to {tmp_path}/out: wait for its end"
+    for _ in range(2):
+        with files.alone_in(str(tmp_path / "out")):
+            with pytest.raises(ValueError, match=busy), files.alone_in(str(tmp_path / "out")):
+                pass
+            with files.alone_in(str(tmp_path / "other")):
+                pass
+    with files.alone_in("ram://alone"), files.alone_in("ram://alone"):
+        pass  # a store has no locks
+
+
+def test_arrays_are_read_or_refused_by_name(tmp_path):
+    path = str(tmp_path / "a.npz")
+    files.write_arrays(path, some=np.arange(3))
+    assert files.read_arrays(path)["some"].tolist() == [0, 1, 2]
+    for content in (b"", b"PK", (tmp_path / "a.npz").read_bytes()[:-30]):
+        (tmp_path / "a.npz").write_bytes(content)
+        with pytest.raises(ValueError, match=r"a\.npz is damaged .*: delete it and run the same"):
+            files.read_arrays(path)

@@ -7,15 +7,17 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = [
-    {"mrnn_tf.schema", "mrnn_tf.errors", "mrnn_tf.extras"},
-    {"mrnn_tf.config", "mrnn_tf.photos", "mrnn_tf.fingerprints"},
-    {"mrnn_tf.presets", "mrnn_tf.program", "mrnn_tf.batch", "mrnn_tf.files", "mrnn_tf.versions"},
+    {"mrnn_tf.schema", "mrnn_tf.errors", "mrnn_tf.extras", "mrnn_tf.escape"},
+    {"mrnn_tf.config", "mrnn_tf.photos", "mrnn_tf.fingerprints", "mrnn_tf.progress"},
+    {"mrnn_tf.presets", "mrnn_tf.program", "mrnn_tf.files"},
+    {"mrnn_tf.checksums", "mrnn_tf.batch"},
+    {"mrnn_tf.versions"},
     {"mrnn_tf.text", "mrnn_tf.vision"},
     {"mrnn_tf.metrics"},
     {"mrnn_tf.data", "mrnn_tf.model"},
     {"mrnn_tf.decode", "mrnn_tf.retrieval", "mrnn_tf.consensus"},
     {"mrnn_tf.run"},
-    {"mrnn_tf.split", "mrnn_tf.model_info"},
+    {"mrnn_tf.split", "mrnn_tf.model_info", "mrnn_tf.verification"},
     {"mrnn_tf.inference"},
     {"mrnn_tf.captioner"},
     {"mrnn_tf.photo_index"},

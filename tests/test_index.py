@@ -3,6 +3,7 @@ import json
 
 import numpy as np
 import pytest
+import tiny
 
 from mrnn_tf.retrieval.index import NO_IMAGE, Entries, Header, Index, Texts
 
@@ -93,6 +94,7 @@ def test_vectors_of_earlier_releases_become_smaller(tmp_path):
     saved = index(entries())
     saved.save(str(tmp_path))
     assert np.load(tmp_path / "vectors.npy").dtype == np.float16
+    tiny.edit(tmp_path / "header.json")
     vectors = np.random.default_rng(0).random(saved.vectors.shape, np.float32)
     np.save(tmp_path / "vectors.npy", vectors)
     loaded = Index.load(str(tmp_path))
@@ -122,11 +124,15 @@ def test_a_damaged_index_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"log_marginals\.npy holds float32 .* float64"):
         Index.load(folder)
     whole.save(folder)
+    tiny.edit(tmp_path / "header.json")
     (tmp_path / "captions.content.npy").write_bytes(b"")
     with pytest.raises(ValueError, match=r"captions\.content\.npy cannot be read"):
         Index.load(folder)
     whole.save(folder)
     (tmp_path / "words.npy").unlink()
+    with pytest.raises(FileNotFoundError, match=r"words\.npy is missing: make the index again"):
+        Index.load(folder)
+    tiny.edit(tmp_path / "header.json")
     with pytest.raises(ValueError, match=r"words\.npy cannot be read"):
         Index.load(folder)
     (tmp_path / "header.json").write_text(json.dumps({"model": "abc"}))

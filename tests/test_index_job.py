@@ -15,6 +15,7 @@ import tensorflow as tf
 import tiny
 
 from export import check, saved_model
+from export import index as job
 from export.index import IndexOptions, build_index, variable_bytes
 from mrnn_tf import batch
 from mrnn_tf.config import BeamSearch
@@ -107,6 +108,16 @@ def test_more_and_less_make_a_new_version(make, train_index, tiny_index, tiny_da
     assert b"train-0.jpg" not in found["ids"].numpy()
 
 
+def test_an_index_has_one_kind_of_marginal(models, tiny_index, tmp_path):
+    index, model = load(tiny_index), str(models / "plain" / "1")
+    header = dataclasses.replace(index.header, likeliest=100)  # as of an earlier release
+    earlier = dataclasses.replace(index, header=header, log_marginals=index.log_marginals - 1.0)
+    earlier.save(str(tmp_path / FOLDER))
+    options = IndexOptions(model=model, output="", append_to=str(tmp_path), sentences="more.txt")
+    old = job._load_old(options, Run.from_saved_model(model))
+    np.testing.assert_allclose(old.log_marginals, index.log_marginals, atol=1e-4)
+
+
 def test_a_folder_of_models_stands_for_its_newest(make, models, tiny_data, tmp_path):
     shutil.copytree(models / "mrnn" / "1", tmp_path / "models" / "2")  # would be refused
     shutil.copytree(models / "plain" / "1", tmp_path / "models" / "10")
@@ -135,6 +146,25 @@ def test_workers_read_the_sample_themselves(models, tiny_data, tiny_index, tmp_p
         assert len(pickle.dumps(make_part)) < 1000  # 24 images of 24 values would need more
         make_part.setup()
         assert make_part._sample.shape == ((10 if more else 24), 24)
+
+
+def test_two_jobs_do_not_share_a_working_folder(models, tiny_data, tmp_path, monkeypatch):
+    options = IndexOptions(
+        model=str(models / "plain" / "1"), data=tiny_data, output=str(tmp_path / "index"), sample=10
+    )
+
+    class Began(Exception):
+        pass
+
+    def begin_another(*_, **__):
+        monkeypatch.undo()
+        with pytest.raises(ValueError, match=r"Another process is writing to .*\.work-"):
+            build_index(options)
+        raise Began
+
+    monkeypatch.setattr(batch, "run", begin_another)
+    with pytest.raises(Began):
+        build_index(options)
 
 
 def test_a_killed_job_is_finished_by_the_same_command(make, models, tmp_path):
@@ -173,9 +203,7 @@ def test_a_dataset_that_says_something_else_is_refused(make, tiny_data, tmp_path
     data.mkdir()
     for path in Path(tiny_data).iterdir():
         (data / path.name).write_bytes(path.read_bytes())
-    facts = json.loads((data / "dataset.json").read_text())
-    facts["splits"]["val"]["captions"] += 1
-    (data / "dataset.json").write_text(json.dumps(facts))
+    tiny.edit(data / "dataset.json", lambda facts: facts["splits"]["val"].update(captions=37))
     done = make("--data", data, "--output", tmp_path / "index", *SMALL)
     assert done.code == 1
     assert "'val' hold 12 images and 36 captions, but dataset.json says 12 and 37" in done.error
@@ -187,6 +215,7 @@ def test_an_image_whose_features_are_not_finite_is_refused_by_name(make, tmp_pat
     [path, *_] = records.DatasetInfo.load(data).shards(data, "val")
     with tf.io.TFRecordWriter(path) as writer:
         writer.write(records.serialize("bad.jpg", ["a dog"], np.full(12, np.nan)))
+    records.DatasetInfo.load(data).save(data)
     done = make("--data", data, "--output", tmp_path / "index", *SMALL)
     assert done.code == 1 and "holds NaN or infinity in the features of bad.jpg" in done.error
 

@@ -10,7 +10,7 @@ from serving.served_version import Refused, ServedSignature
 
 def signature(**inputs):
     specs = {name: tf.TensorSpec(shape, dtype) for name, (dtype, shape) in inputs.items()}
-    return ServedSignature("s", specs, ("y",), True, dict)
+    return ServedSignature("m", "s", specs, ("y",), True, dict)
 
 
 ONE = signature(x=(tf.float32, [None, 2]))

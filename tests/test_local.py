@@ -32,7 +32,8 @@ def server(tmp_path_factory):
     folder = tmp_path_factory.mktemp("local")
     served.write(folder / "models", 3)
     served.write(folder / "models", 1, "other")
-    flags = ("--max_message_bytes=100000", "--request_timeout_seconds=4")
+    flags = ("--max_message_bytes=100000", "--request_timeout_seconds=4", "--max_rows=100")
+    flags += ("--max_text_bytes=1000",)
     with served.serving(folder, folder / "models", *flags) as running:
         yield running
 
@@ -48,7 +49,7 @@ def test_what_it_says(server):
     for name, version, line in zip(("other", "toy"), (1, 3), lines, strict=False):
         where = f"gRPC {server.address}, REST {server.url}/v1/models/{name}"
         assert line == f"serving {name} version {version}: {where}"
-    assert lines[2:] == ["next: python -m serving.client status"]
+    assert lines[2:] == [f"next: python -m serving.client status --server {server.address}"]
     assert server.address.startswith("127.0.0.1:")
 
 
@@ -95,8 +96,11 @@ BAD = {
     "rows": ("greet", {**GREETING, "scale": X[:, :2]}, {}, "INVALID_ARGUMENT", "equally many"),
     "no rows": ("", {"x": X[:0]}, {}, "INVALID_ARGUMENT", "`x` has no rows"),
     "graph": ("", {"x": X + served.MARK}, {}, "INVALID_ARGUMENT", "marked value"),
+    "many rows": ("", {"x": np.zeros((101, 4), np.float32)}, {}, "INVALID_ARGUMENT", "101 rows"),
+    "long text": ("greet", {**GREETING, "text": ["", "a" * 1001]}, {}, "INVALID_ARGUMENT",
+                  "`text` has a text of 1001 bytes, 1000 are allowed"),
     "long name": ("", {"x": X}, {"name": "ä" * 10000}, "NOT_FOUND", "Latest(ä"),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("case", BAD)
@@ -200,6 +204,8 @@ REST_BAD = {
     "status of a version": ("GET", "toy/versions/9", b"", 404, "version 9 of model toy"),
     "metadata": ("GET", "none/metadata", b"", 404, "Latest(none)"),
     "vast version": ("GET", f"toy/versions/{10**30}", b"", 400, "Malformed request"),
+    "digits of a version": ("GET", f"toy/versions/{'9' * 10000}", b"", 400, "Malformed request"),
+    "word for a version": ("GET", "toy/versions/x", b"", 400, "Malformed request: GET"),
     "label": ("GET", "toy/labels/stable", b"", 400, "Unrecognized servable version label: stable"),
     "label to ask": ("POST", "toy/labels/stable:predict", b'{"inputs": 1}', 400, "label: stable"),
     "label's verb": ("GET", "toy/labels/stable:predict", b"", 400, "Malformed request: GET"),
@@ -216,6 +222,10 @@ REST_BAD = {
     "signature's type": ("POST", "toy:predict", b'{"signature_name": 1, "inputs": 1}', 400,
                          "must be a string"),
     "surrogate": ("POST", "toy:predict", rb'{"signature_name": "\ud800", "inputs": 1}', 400, "M"),
+    "base64": ("POST", "toy:predict", '{"signature_name": "greet", "inputs": '
+               '{"text": [{"b64": "ä\u0660"}], "scale": [[1, 1]]}}'.encode(), 400, "not base64"),
+    "many rows": ("POST", "toy:predict", b'{"instances": [' + b"[1,2,3,4]," * 100 + b"[1,2,3,4]]}",
+                  400, "101 rows"),
     "graph": ("POST", "toy:predict", b'{"inputs": [[100, 0, 0, 0]]}', 400, "marked value"),
 }  # fmt: skip
 
@@ -254,7 +264,7 @@ def test_versions_switch_under_continuous_requests(tmp_path):
             versions = each.result()
             assert versions == sorted(versions)
             assert {1, 4} <= set(versions) <= {1, 2, 4}
-        assert server.status()[3][1]
+        assert server.status()[3][1] and str(tmp_path) not in server.status()[3][1]
         assert "toy version 3 cannot be loaded" in server.program.err
         assert "serving toy version 4: " in server.program.out
 

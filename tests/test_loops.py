@@ -1,6 +1,8 @@
 """The training loop in this process: strategies, divergence, early stopping, own encoder."""
 
 import dataclasses
+import io
+import itertools
 
 import numpy as np
 import pytest
@@ -16,7 +18,8 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.inference import attached_encoder
 from mrnn_tf.model import loss
 from mrnn_tf.vision import encoders
-from trainer import train
+from trainer import sample_cards, train
+from trainer.evaluation import captions
 from trainer.report import curves
 
 STILL = {"dropout_embedding": 0.0, "dropout_recurrent": 0.0, "dropout_multimodal": 0.0}
@@ -64,9 +67,13 @@ def test_tensorboard_shows_the_run(tiny_data, tmp_path):
     scalars = {"cost", "perplexity", "learning_rate", "gradient_norm", "words_per_second"}
     assert set(training.Tags()["tensors"]) == scalars
     validation = EventAccumulator(str(logs / "val")).Reload()
-    assert {"perplexity", "perplexity_without_unknown", "captions"} <= set(
-        validation.Tags()["tensors"]
-    )
+    shown = {"perplexity", "perplexity_without_unknown", "captions", "best_perplexity"}
+    assert shown <= set(validation.Tags()["tensors"])
+    perplexities = [
+        curves.scalar(str(logs / "val"), tag) for tag in ("perplexity", "best_perplexity")
+    ]
+    assert [len(points) for points in perplexities] == [2, 2]
+    assert perplexities[1][-1] == min(perplexities[0], key=lambda point: point[1])
     assert validation.Tags()["graph"]
     [captions, _] = validation.Tensors("captions")
     assert b"| val-0.jpg |" in captions.tensor_proto.string_val[0]
@@ -74,6 +81,39 @@ def test_tensorboard_shows_the_run(tiny_data, tmp_path):
     assert (logs / "words.tsv").read_text().split() == list(vocabulary.words)
     assert np.loadtxt(logs / "vectors.tsv").shape == (len(vocabulary), 8)
     assert "words.tsv" in (logs / "projector_config.pbtxt").read_text()
+
+
+def test_tensorboard_shows_sample_pictures_with_captions_as_the_run_goes_on(tmp_path):
+    data = tiny.write(f"{tmp_path}/data", pictures=True)
+    go(data, tmp_path)
+    board = EventAccumulator(f"{tmp_path}/job/logs/val").Reload()
+    samples = [tag for tag in board.Tags()["tensors"] if tag.startswith("samples/")]
+    assert len(samples) == 8
+    events = board.Tensors("samples/val-0.jpg")
+    assert [event.step for event in events] == [10, 20]
+    width, height, encoded = events[-1].tensor_proto.string_val
+    card = Image.open(io.BytesIO(encoded))
+    assert card.size == (int(width), int(height))
+    [(_, stored)] = itertools.islice(pipeline.pictures(data, "val"), 1)
+    shown = sample_cards.decode(stored)
+    assert card.height > shown.height
+    below = np.asarray(card.convert("L"))[shown.height :]
+    assert below.min() < 100 and np.median(below) > 250  # dark letters on white
+    difference = np.asarray(card.crop((0, 0, *shown.size)), int) - np.asarray(shown, int)
+    assert np.abs(difference).mean() < 5
+
+
+def test_repeated_evaluations_trace_nothing_again(tiny_job, tiny_data):
+    trained = run.Run.load(tiny_job)
+    source = trained.source(tiny_data, "val")
+    network, scores = trained.network, captions.BeamScores(trained, source)
+    network.take_mean(source)
+    first, traced = scores(), scores._search.experimental_get_tracing_count()
+    before = network._sum.experimental_get_tracing_count()
+    network.take_mean(source)
+    assert scores() == first and first["cider"] > 0
+    assert scores._search.experimental_get_tracing_count() == traced
+    assert network._sum.experimental_get_tracing_count() == before
 
 
 def test_a_cost_that_is_no_number_stops_the_run(tiny_data, tmp_path):

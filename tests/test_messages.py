@@ -7,6 +7,7 @@ import hypothesis
 import pytest
 from google.protobuf import descriptor_pb2, wrappers_pb2
 from google.protobuf.descriptor import FieldDescriptor
+from grpc_health.v1 import health_pb2
 from hypothesis import strategies as st
 from tensorflow.core.framework import tensor_pb2, tensor_shape_pb2, types_pb2
 from tensorflow_serving.apis import get_model_status_pb2, model_pb2, predict_pb2, status_pb2
@@ -25,6 +26,8 @@ OFFICIAL = {
     "StatusProto": status_pb2.StatusProto,
     "ModelVersionStatus": get_model_status_pb2.ModelVersionStatus,
     "GetModelStatusResponse": get_model_status_pb2.GetModelStatusResponse,
+    "HealthCheckRequest": health_pb2.HealthCheckRequest,
+    "HealthCheckResponse": health_pb2.HealthCheckResponse,
 }
 LEFT_OUT = {
     "TensorProto": {"resource_handle_val", "variant_val"},

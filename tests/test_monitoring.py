@@ -1,6 +1,7 @@
 """Metrics, read by Prometheus' own parser, and the log lines of requests."""
 
 import functools
+import logging
 import math
 import os
 import re
@@ -137,6 +138,26 @@ def test_requests_are_not_logged_unless_asked_for(tmp_path):
     with served.serving(tmp_path, tmp_path / "models") as server:
         server.predict("", {"x": X})
         assert "GRPC" not in server.program.err
+
+
+def test_no_client_can_fill_the_log(caplog):
+    limit = monitoring.LogLimit(lines=2, seconds=0.0)
+    logger, handler = logging.getLogger("hostile"), caplog.handler
+    handler.addFilter(limit)
+    try:
+        for number in range(9):
+            logger.warning("bad request %d", number)
+            logger.info("asked for")
+        logger.warning("another place")
+        with caplog.at_level(logging.INFO, logger="absl"):
+            limit.begin_anew()
+        logger.warning("bad request")
+    finally:
+        handler.removeFilter(limit)
+    assert [record.getMessage() for record in caplog.records] == [
+        "bad request 0", "bad request 1", "another place",
+        "7 lines were left out that are like: bad request 8", "bad request",
+    ]  # fmt: skip
 
 
 def test_the_text_form():

@@ -32,6 +32,18 @@ def test_a_search_is_that_of_the_signature(index, signatures):
     assert index.search(["Everything is red here", "zyx"], k=1) == [expected[:1], []]
 
 
+def test_a_search_without_a_known_word_can_be_told(index):
+    assert index.unknown_words("Zyx is red, qwertz!") == ["zyx", "qwertz"]
+    assert index.unknown_words("") == []
+
+
+def test_more_results_than_were_exported_are_refused(index):
+    assert index.search("Everything is red here", k=1)
+    for k in (0, 99):
+        with pytest.raises(UserError, match=rf"`k` must be from 1 to \d+, as was .*; got {k}\."):
+            index.search("Everything is red here", k=k)
+
+
 def test_an_exact_search_and_a_search_while_typing(index):
     sentence = "Everything is red here"
     exact = index.search(sentence, exact=True)

@@ -1,4 +1,5 @@
 import io
+import os
 import struct
 
 import hypothesis
@@ -145,13 +146,13 @@ def test_what_is_no_image_is_named(tmp_path):
 def encoded(kind):
     noise = np.random.default_rng(0).integers(0, 256, (20, 30, 3), np.uint8)
     exif = Image.Exif()
-    exif[ORIENTATION], exif[0x010F] = 6, "maker"
+    exif[ORIENTATION], exif[0x010F], exif[0x011A] = 6, "maker", 72.0
     content = io.BytesIO()
     Image.fromarray(noise).save(content, kind, exif=exif)
     return content.getvalue()
 
 
-WHOLE = {kind: encoded(kind) for kind in ("JPEG", "PNG", "GIF", "BMP", "WEBP")}
+WHOLE = {kind: encoded(kind) for kind in photos._READABLE}
 
 
 @pytest.mark.filterwarnings("ignore")  # of Pillow, about what is damaged
@@ -186,6 +187,7 @@ def changed(content, place, value):
         (changed(WHOLE["PNG"], 11, b"\0"), ValueError),
         (changed(WHOLE["JPEG"], 41, b"\0"), struct.error),  # in the EXIF segment
         (changed(WHOLE["JPEG"], 41, b"\x1f"), TypeError),
+        (changed(WHOLE["JPEG"], 65, b"\x0d"), AttributeError),
     ],
 )
 def test_every_error_of_pillow_is_one_sentence(content, error):
@@ -196,7 +198,14 @@ def test_every_error_of_pillow_is_one_sentence(content, error):
 
 
 @pytest.mark.parametrize(
-    "values", [np.zeros([1, 3]), np.array(["a"]), np.array([np.nan]), np.array([{}], object)]
+    "values",
+    [
+        np.zeros([1, 3]),
+        np.array(["a"]),
+        np.array([np.nan]),
+        np.array([1e300]),
+        np.array([{}], object),
+    ],
 )
 def test_what_are_no_features_is_named(tmp_path, values):
     np.save(tmp_path / "f.npy", values, allow_pickle=True)
@@ -204,11 +213,38 @@ def test_what_are_no_features_is_named(tmp_path, values):
         photos.load(str(tmp_path / "f.npy"))
 
 
+def npy(shape):
+    """The header of an array in a file."""
+    header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header
+
+
 def test_what_is_no_npy_file_is_named(tmp_path):
-    for content in (b"", b"hello"):
+    zipped = io.BytesIO()
+    np.savez(zipped, np.ones(3))
+    large, larger = npy(f"({10**12},)"), npy(f"({10**24},)")
+    for content in (b"", b"hello", zipped.getvalue(), npy("(((("), large, larger):
         (tmp_path / "f.npy").write_bytes(content)
         with pytest.raises(ValueError, match=r"f\.npy: no array"):
             photos.load(str(tmp_path / "f.npy"))
+
+
+def test_a_pipe_a_device_and_a_folder_are_no_files(tmp_path):
+    for name in ("photo.jpg", "f.npy"):
+        os.mkfifo(tmp_path / name)
+        with pytest.raises(UserError, match=f"{name}: no file, but a pipe"):
+            photos.load(tmp_path / name)
+    with pytest.raises(UserError, match="/dev/zero: no file"):
+        photos.load("/dev/zero")
+    with pytest.raises(IsADirectoryError):
+        photos.load(tmp_path)
+
+
+def test_a_file_has_an_end(tmp_path):
+    with open(tmp_path / "sparse.jpg", "wb") as file:
+        file.truncate(photos.MAX_FILE_BYTES + 1)
+    with pytest.raises(UserError, match=r"sparse\.jpg: a file of 1,073,741,825 bytes"):
+        photos.load(tmp_path / "sparse.jpg")
 
 
 def test_no_file_is_an_oserror(tmp_path):

@@ -187,3 +187,30 @@ def test_captions_come_image_by_image(tiny_data):
     captions = list(pipeline.captions(tiny_data, "val"))
     assert len(captions) == 12
     assert tiny.captions_of(0, 0) in captions
+
+
+@pytest.mark.parametrize("value", [np.nan, -np.inf])
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda source: pipeline.training_batches(source, 2, seed=0).take(3),
+        lambda source: pipeline.training_images(source, 2, seed=0).take(3),
+        lambda source: pipeline.evaluation_batches(source, 2),
+        lambda source: pipeline.image_batches(source, 2),
+    ],
+    ids=["training", "training images", "evaluation", "images"],
+)
+def test_features_that_are_not_finite_are_refused_by_name(tmp_path, vocabulary, read, value):
+    data = tiny.write(str(tmp_path), (("train", 3),), shards=1)
+    [path] = records.shard_paths(data, "train", 1)
+    rows = [row for row in tf.data.TFRecordDataset(path).as_numpy_iterator()]
+    features = np.ones(tiny.FEATURE_SIZE, np.float32)
+    features[7] = value
+    with tf.io.TFRecordWriter(path) as writer:
+        for row in [*rows[:2], records.serialize("of 2 [x].jpg", ["a red dog"], features)]:
+            writer.write(row)
+    records.DatasetInfo.load(data).save(data)
+    source = pipeline.Source(data, "train", vocabulary)
+    sentence = r"holds NaN or infinity in the features of of 2 \[x.*: prepare it again"
+    with pytest.raises(ValueError, match=sentence), records.naming_corruption(data):
+        list(read(source))

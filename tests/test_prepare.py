@@ -12,7 +12,7 @@ import programs
 import pytest
 from PIL import Image
 
-from mrnn_tf import schema, text
+from mrnn_tf import files, schema, text
 from mrnn_tf.data import pipeline, records
 
 
@@ -158,6 +158,21 @@ def test_a_killed_run_is_not_whole_and_the_same_command_finishes_it(prepare, pho
     assert not list(output.glob("*.partial")) and not (output / ".work").exists()
     kept = [path for path, when in finished.items() if path.stat().st_mtime_ns == when]
     assert len(kept) >= len(finished) - 1  # at most the shard whose report was not yet written
+
+
+def test_two_processes_do_not_write_one_dataset(prepare, photos, features, tmp_path):
+    output = tmp_path / "data"
+    arguments = ["--dataset", "jsonl", "--source", photos, *features, "--output", output]
+    both = [programs.start(tmp_path, "trainer.prepare", *arguments) for _ in range(2)]
+    codes = sorted(program.wait().code for program in both)
+    for program in both:
+        if program.code:
+            assert f"Another process is writing to {output}" in program.error
+    assert codes in ([0, 0], [0, 1])  # the second may come when the first has ended
+    with files.alone_in(str(output)):
+        assert "Another process is writing to" in prepare(*arguments).error
+    records.DatasetInfo.load(str(output)).checksums.check()
+    assert not (output / ".work").exists()
 
 
 def test_the_demo_is_not_drawn_into_another_dataset(prepare, photos, features, tmp_path):

@@ -21,3 +21,11 @@ def test_chance_is_the_diagonal():
     rng = np.random.default_rng(0)
     curve = ranking.match_curve(rng.integers(1, 101, (4000, 1)), [100] * 4000)
     np.testing.assert_allclose([100 * y for _, y in curve], [x for x, _ in curve], atol=3)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 0])
+def test_what_is_no_rank_is_refused(bad):
+    with pytest.raises(ValueError, match="`ranks` must be numbers from 1, without NaN"):
+        ranking.summary([1, bad])
+    with pytest.raises(ValueError, match="`ranks` must be numbers from 1, without NaN"):
+        ranking.match_curve([np.array([1.0, bad])], [5])

@@ -74,3 +74,10 @@ def test_a_corrupt_shard_is_named_with_the_record(tiny_data, tmp_path, damage, r
 def test_a_missing_shard_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="val-00000-of-00002"):
         records.count_records(str(tmp_path / "val-00000-of-00002.tfrecord"))
+
+
+def test_computed_features_that_are_not_finite_are_refused_by_name():
+    records.check_finite("The encoder", [b"a", "b"], np.ones([2, 3]))
+    for value in (np.nan, np.inf):
+        with pytest.raises(ValueError, match=r"The encoder holds NaN or infinity in .* of b:"):
+            records.check_finite("The encoder", [b"a", "b"], np.array([[1.0, 2.0], [0.0, value]]))

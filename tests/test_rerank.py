@@ -134,7 +134,7 @@ def test_lists_may_be_on_any_file_system():
         (
             [{"image_id": 1, "captions": ["a"], "log_probs": []}],
             ["--method=mbr"],
-            "must be a number for every caption",
+            "must be a finite number for every caption",
         ),
         (
             [{"image_id": 1, "captions": ["a"]}, {"image_id": "1", "captions": ["a"]}],

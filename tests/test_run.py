@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 import tiny
 
-from mrnn_tf import config, run, text
+from mrnn_tf import config, files, run, schema, text
 from mrnn_tf.config import ModelConfig, RunConfig, TrainConfig
 from mrnn_tf.data import pipeline, records
 
@@ -62,6 +62,7 @@ def test_a_directory_without_a_run_is_refused(tmp_path):
 
 def test_a_run_of_an_earlier_version_is_read(tiny_job, tmp_path):
     old = shutil.copytree(tiny_job, tmp_path / "job")
+    tiny.edit(old / "config.json")
     content = json.loads((old / "config.json").read_text())
     content["model"]["image_dropout"] = content["train"]["label_smoothing"] = 0.0
     (old / "config.json").write_text(json.dumps(content))
@@ -112,8 +113,33 @@ def test_an_export_with_the_weights_of_another_is_refused(models, tmp_path):
     shutil.copytree(
         models / "mrnn" / "1" / "variables", tmp_path / "1" / "variables", dirs_exist_ok=True
     )
+    (tmp_path / "1" / schema.CHECKSUMS_FILE).unlink()
     with pytest.raises(ValueError, match=r"variables/variables does not fit .*config\.json"):
         run.Run.from_saved_model(str(tmp_path / "1"))
     (tmp_path / "1" / "assets" / "config.json").write_text("{}")
     with pytest.raises(ValueError, match="does not describe a run"):
         run.Run.from_saved_model(str(tmp_path / "1"))
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_refused(tiny_job, tmp_path, value):
+    job = shutil.copytree(tiny_job, tmp_path / "job")
+    trained = run.Run.load(str(job))
+    weight = trained.network.model.embedding_1.embeddings
+    weight.assign(tf.ones_like(weight) * value)
+    tf.train.Checkpoint(network=trained.network).write(str(job / "checkpoints" / "best-00000999"))
+    with pytest.raises(ValueError, match=r"best-00000999 holds NaN or infinity in .*embeddings"):
+        run.Run.load(str(job))
+
+
+def test_a_second_run_cannot_claim_a_directory_at_the_same_moment(tiny_job, tmp_path):
+    from trainer import train
+
+    present, options = run.Run.load(tiny_job), {"data": "none", "job_dir": str(tmp_path / "job")}
+    options = train.TrainOptions(**options)
+    with files.alone_in(options.job_dir), pytest.raises(ValueError, match="Another process"):
+        train.claim(options, present)
+    train.claim(options, present)
+    other = RunConfig(**{**present.config.__dict__, "train": TrainConfig(seed=5)})
+    with pytest.raises(ValueError, match=r"holds another run: train\."):
+        train.claim(options, run.Run(other, present.vocabulary, present.network, 0))

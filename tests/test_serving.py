@@ -17,15 +17,18 @@ import tiny
 from export import check, warmup
 from mrnn_tf import schema
 from mrnn_tf.config import BeamSearch
+from mrnn_tf.errors import UserError
 from mrnn_tf.inference import Inference
 from mrnn_tf.retrieval.index import Index
+from mrnn_tf.retrieval.milvus import MilvusStore
 from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.sentences import pad, read
 from mrnn_tf.run import Run
+from serving.client import Client
 
 SIGNATURES = (
     "caption", "beam_decode", "next_word", "sentence_log_prob", "encode_image", "caption_examples",
-    "serving_default",
+    "sentence_vector", "score_images", "score_projections", "serving_default",
 )  # fmt: skip
 
 
@@ -221,6 +224,60 @@ def test_the_client_searches(index_server, tmp_path):
     assert set(near["ids"][:2]) == {"2.png", "5.png"} and abs(near["scores"][0]) < 1e-2
     [captions] = ask("rerank", photo)
     assert "blue" in captions["captions"][0]
+
+
+def test_every_image_is_scored_by_every_sentence(server):
+    features = np.random.default_rng(1).random((2, 12), np.float32)
+    inputs = {"features": features, "sentences": ["a red dog", "a cat", "a green boat"]}
+    found = server.predict("score_images", inputs, name="plain")["log_probs"]
+    assert found.shape == (2, 3)
+    each = {"features": features[[1]], "sentences": ["a cat"]}
+    expected = server.predict("sentence_log_prob", each, name="plain")["log_prob"]
+    assert found[1, 1] == pytest.approx(expected[0], rel=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore")  # Beam's own, at its import
+def test_the_client_searches_in_a_store(index_server, searchable_models, tmp_path):
+    from export.index import build_index
+    from export.options import IndexOptions
+
+    places = {"data": tiny.write_pictures(str(tmp_path / "data")), "uri": tmp_path / "photos.db"}
+    lines = [json.dumps({"id": f"{i}.png", "half": "first" if i < 3 else "last"}) for i in range(6)]
+    (tmp_path / "halves.jsonl").write_text("\n".join(lines))
+    model, halves = searchable_models / "mrnn", tmp_path / "halves.jsonl"
+    build_index(IndexOptions(store="milvus", model=model, metadata=halves, **places))
+
+    def ask(*arguments, store=places["uri"]):
+        flags = ("--server", index_server.address, "--json", "--store", store)
+        return programs.run(tmp_path, "serving.client", *arguments, *flags)
+
+    asked = ("search", "Everything is blue here", "zxqv", "")
+    done = ask(*asked, "--k=3")
+    assert (done.code, done.err) == (0, ""), done.err
+    found, *nothing = map(json.loads, done.out.splitlines())
+    served = programs.run(
+        tmp_path, "serving.client", *asked, "--server", index_server.address, "--json"
+    )
+    expected, *_ = map(json.loads, served.out.splitlines())
+    assert found["ids"] == expected["ids"] and len(found["ids"]) == 3
+    assert found["scores"] == pytest.approx(expected["scores"], rel=1e-4)
+    assert [row["ids"] for row in nothing] == [[], []]
+    [last] = map(json.loads, ask(*asked[:2], "--filter", 'half == "last"').out.splitlines())
+    assert last["ids"][0] == "5.png" and {*last["ids"]} == {"3.png", "4.png", "5.png"}
+    for arguments, sentence in (
+        ((*asked[:2], "--filter", "half ="), "refused the filter 'half ='"),
+        (("similar", "x.png"), "--store is for search: similar asks the server alone"),
+    ):
+        done = ask(*arguments)
+        assert done.code == 1 and sentence in done.error and done.err.count("\n") == 1
+    down = ask(*asked[:2], store="http://127.0.0.1:1")
+    assert down.code == 1 and "No Milvus answers at http://127.0.0.1:1" in down.error
+    with MilvusStore.open(str(places["uri"])) as store, Client(index_server.address) as client:
+        store.facts["model"] = "another"
+        with pytest.raises(
+            UserError, match=r"photos\.db: The index was made with the model another"
+        ):
+            client.search_store(store, ["a blue picture"])
 
 
 def test_the_client_asks_for_labels_of_the_deployed_configuration(searchable_models, tmp_path):

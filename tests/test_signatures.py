@@ -13,6 +13,7 @@ from PIL import Image
 
 from mrnn_tf import inference, schema
 from mrnn_tf.data import records
+from mrnn_tf.retrieval.index import Index
 
 MISSING = schema.MISSING_LOG_PROB
 N, K, T = 3, 10, 11
@@ -75,8 +76,18 @@ def test_names_types_and_shapes_are_those_of_the_contract(photo, plain):
             "next_word": (of(size, "prefix"), next_word),
             "sentence_log_prob": (of(size, "sentences"), sentence),
             "caption_examples": ({"examples": (strings, [unknown])}, captions),
+            "sentence_vector": (
+                {"sentences": (strings, [unknown])}, {"vectors": (tf.float32, [unknown, 24])},
+            ),
+            "score_images": (
+                of(size, "sentences"), {"log_probs": (tf.float32, [unknown, unknown])},
+            ),
+            "score_projections": (
+                {"projections": (tf.float32, [unknown, 24]), "sentences": (strings, [unknown])},
+                {"log_prob": (tf.float32, [unknown])},
+            ),
             "model_info": ({"keys": (strings, [unknown])}, {"values": (strings, [unknown])}),
-        }
+        }  # fmt: skip
 
     def found(loaded):
         return {
@@ -333,3 +344,36 @@ def test_images_keep_their_order_while_they_are_decoded_in_parallel():
     sizes = tf.constant([10_000_000, 1, 0, 1, 1])
     rows, _ = tf.function(lambda values: inference._successes(work, values))(sizes)
     assert rows.numpy().tolist() == [0, 1, 3, 4]
+
+
+def test_every_sentence_is_scored_by_every_image(plain):
+    images = features((0, 0), None, (1, 2))
+    images[0, 0] = np.nan
+    images = np.concatenate([images, features((2, 1))])
+    sentences = ["a red dog", "", "zxqv", "a " * (LONGEST + 1)]
+    found = call(plain, "score_images", features=images, sentences=sentences)["log_probs"]
+    assert found.shape == (4, 4)
+    for row, image in enumerate(images):
+        each = call(
+            plain, "sentence_log_prob", features=np.repeat(image[np.newaxis], 4, axis=0),
+            sentences=sentences,
+        )["log_prob"]  # fmt: skip
+        np.testing.assert_allclose(found[row], each, rtol=1e-4)
+    assert (found > MISSING).tolist() == [[False] * 4, [False] * 4, *[[True] * 3 + [False]] * 2]
+
+
+def test_vectors_rank_images_about_as_exact_scores_do(plain, tiny_index):
+    index = Index.load(str(tiny_index / "assets.extra" / "index"))
+    images, sentence = np.array(index.images), tiny.captions_of(0, 0)[0]
+    [vector] = call(plain, "sentence_vector", sentences=[sentence])["vectors"]
+    inputs = {"projections": images, "sentences": [sentence] * len(images)}
+    exact = call(plain, "score_projections", **inputs)["log_prob"]
+    best = np.argsort(-exact)[:3]
+    assert {*best} <= {*np.argsort(-images @ vector)[:12]}
+    nothing = call(plain, "sentence_vector", sentences=["", "zxqv", "a " * 201, sentence])
+    assert nothing["vectors"].any(axis=1).tolist() == [False, False, False, True]
+    images[1] = np.nan
+    inputs = {"projections": images[:3], "sentences": ["a " * 201, sentence, sentence]}
+    found = call(plain, "score_projections", **inputs)["log_prob"]
+    assert (found > MISSING).tolist() == [False, False, True]
+    assert found[2] == pytest.approx(exact[2], rel=1e-5)

@@ -42,5 +42,6 @@ def test_features_that_are_not_finite_are_refused_by_name(run, tmp_path, value):
     features[7] = value
     with tf.io.TFRecordWriter(path) as writer:
         writer.write(records.serialize("bad.jpg", ["a dog"], features))
+    records.DatasetInfo.load(data).save(data)
     with pytest.raises(ValueError, match=r"holds NaN or infinity in the features of bad\.jpg"):
         Split.read(run, data, "val")

@@ -85,7 +85,7 @@ def test_other_types_are_refused_by_name():
 
 
 def signature(dtype, shape=(None, 2)):
-    return ServedSignature("s", {"x": tf.TensorSpec(shape, dtype)}, ("y",), True, dict)
+    return ServedSignature("m", "s", {"x": tf.TensorSpec(shape, dtype)}, ("y",), True, dict)
 
 
 def read(dtype, shape, **values):

@@ -13,6 +13,7 @@ import numpy as np
 import programs
 import pytest
 import tensorflow as tf
+import tiny
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from mrnn_tf import run
@@ -189,9 +190,7 @@ def test_a_run_that_is_asked_to_stop_saves_and_says_so(tiny_data, tmp_path, numb
 
 def test_a_run_without_validation_captions_says_what_that_means(tiny_data, tmp_path):
     data = shutil.copytree(tiny_data, tmp_path / "data")
-    info = json.loads((data / "dataset.json").read_text())
-    del info["splits"]["val"]
-    (data / "dataset.json").write_text(json.dumps(info))
+    tiny.edit(data / "dataset.json", lambda info: info["splits"].pop("val"))
     arguments = ["--data", data, *TINY, "--epochs=1", "--job_dir", tmp_path / "job"]
     done = programs.run(tmp_path, "trainer.task", *arguments)
     assert done.code == 0, done.err
@@ -266,6 +265,10 @@ BAD = {
     "other checkpoints": (
         "--data DATA --checkpoint_dir RUN/checkpoints --seed 5",
         "--checkpoint_dir RUN/checkpoints holds another run: train.seed is 0 there and 5 here",
+    ),
+    "other files": (
+        "--data DATA --job_dir DATA",
+        "is no run directory, but holds other files, such",
     ),
     "unwritable": ("--data DATA --job_dir /proc/job", "--job_dir /proc/job cannot be written"),
 }

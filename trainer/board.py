@@ -1,19 +1,18 @@
 """What a run shows: lines in the log, a bar on a terminal, and TensorBoard."""
 
-import math
-import sys
+import itertools
 
 import numpy as np
 import tensorflow as tf
-from absl import logging
 from tensorboard.plugins import projector
 from tensorboard.plugins.hparams import api as hparams
-from tqdm import tqdm
 
 from mrnn_tf import decode, schema
 from mrnn_tf.config import RunConfig
 from mrnn_tf.data import pipeline
+from mrnn_tf.progress import Progress
 from mrnn_tf.run import Run
+from trainer import sample_cards
 
 _SAMPLES = 8
 
@@ -29,38 +28,49 @@ class Board:
         self._directory, self._network, self._vocabulary = directory, run.network, run.vocabulary
         self._train = tf.summary.create_file_writer(tf.io.gfile.join(directory, "train"))
         self._val = tf.summary.create_file_writer(tf.io.gfile.join(directory, "val"))
-        self._bar = tqdm(total=steps, initial=begin, unit=" steps", disable=None)
+        self._bar = Progress(total=steps, initial=begin, unit=" steps")
         [self._samples] = run.network.images(samples, _SAMPLES).take(1)
         self._references = self._samples.pop(schema.CAPTIONS)
+        pictures = itertools.islice(pipeline.pictures(samples.directory, samples.split), _SAMPLES)
+        self._pictures = {name: sample_cards.decode(encoded) for name, encoded in pictures}
         if begin == 0:
             self._describe(run.config)
 
     def training(self, step: int, measured: dict[str, float]) -> None:
         """After a loop of training."""
         _write_scalars(self._train, step, measured)
-        self._bar.update(step - self._bar.n)
         name, value = next(iter(measured.items()))  # what the objective tells first
-        self._bar.set_postfix_str(f"{name} {value:.3g}")
-        if not sys.stderr.isatty():
-            speed = measured["words_per_second"]
-            logging.info("step %d  %s %.4g  %.0f words/s", step, name, value, speed)
+        speed = f"{measured['words_per_second']:.0f} words/s"
+        self._bar.set_postfix_str(f"{name} {value:.4g}, {speed}", refresh=False)
+        self._bar.update(step - self._bar.n)
 
-    def evaluation(self, step: int, measured: dict[str, float], is_best: bool) -> None:
-        """After an evaluation: the figures, and what the model says of the sample images."""
-        _write_scalars(self._val, step, measured)
-        with self._val.as_default(step=step):
-            tf.summary.text("captions", self._table())
+    def evaluation(
+        self, step: int, measured: dict[str, float], is_best: bool, best_perplexity: float
+    ) -> None:
+        """After an evaluation: the figures, and the best perplexity so far."""
+        _write_scalars(self._val, step, {**measured, "best_perplexity": best_perplexity})
         perplexity = f"validation perplexity {measured['perplexity']:.3f}"
         cider = f", CIDEr {measured['cider']:.3f}" if "cider" in measured else ""
         best = " (best)" if is_best else ""
-        self._bar.write(f"step {step}: {perplexity}{cider}{best}", file=sys.stderr)
+        self._bar.say(f"step {step}: {perplexity}{cider}{best}")
 
-    def end(self, perplexity: float) -> tuple[tuple[str, str], ...]:
-        """After the last step: word vectors and the score; returns captions of the samples."""
+    def samples(self, step: int) -> None:
+        """What the model says of the sample images: a table, and a picture of each."""
+        rows = ["| image | generated | reference |", "|---|---|---|"]
+        captions = zip(self._captions(), self._references.to_list(), strict=True)
+        with self._val.as_default(step=step):
+            for (name, sentence), texts in captions:
+                references = [text.decode(errors="replace") for text in texts]
+                rows.append(f"| {name} | {sentence} | {references[0] if references else ''} |")
+                if name in self._pictures:
+                    sample_cards.write(name, self._pictures[name], sentence, references)
+            tf.summary.text("captions", "\n".join(rows))
+        self._val.flush()
+
+    def end(self) -> tuple[tuple[str, str], ...]:
+        """After the last step: word vectors; returns captions of the samples."""
         self._bar.close()
         self._write_projector()
-        if math.isfinite(perplexity):
-            _write_scalars(self._val, self._bar.n, {"best_perplexity": perplexity})
         return tuple(self._captions())
 
     def _write_projector(self) -> None:
@@ -92,14 +102,6 @@ class Board:
         sentences = self._vocabulary.sentences(decoded.ids[:, 0]).numpy()
         names = self._samples[schema.IDS].numpy()
         return [(n.decode(), s.decode()) for n, s in zip(names, sentences, strict=True)]
-
-    def _table(self) -> str:
-        rows = ["| image | generated | reference |", "|---|---|---|"]
-        captions = zip(self._captions(), self._references.to_list(), strict=True)
-        for (image, sentence), references in captions:
-            reference = references[0].decode() if references else ""
-            rows.append(f"| {image} | {sentence} | {reference} |")
-        return "\n".join(rows)
 
 
 def _write_scalars(writer: tf.summary.SummaryWriter, step: int, values: dict[str, float]) -> None:

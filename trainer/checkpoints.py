@@ -12,11 +12,14 @@ from collections.abc import Collection
 
 import tensorflow as tf
 
+from mrnn_tf import checksums
 from mrnn_tf.errors import UserError
-from mrnn_tf.run import checkpoint_steps
+from mrnn_tf.run import checkpoint_steps, naming_damage
 
 SCRATCH = "ram://scratch"
 _KEPT = 2
+# TensorFlow checks the tensors of a checkpoint, but decodes a place in the data before it does.
+_CHECKSUMS = ".checksums"
 
 
 class Checkpoints:
@@ -40,7 +43,10 @@ class Checkpoints:
 
     def save(self, step: int) -> str:
         """Writes the files of a step, then drops the oldest; returns the chief's path."""
-        self._iterator.write(_path(self._directory, self._own, step))
+        own = _path(self._directory, self._own, step)
+        self._iterator.write(own)
+        names = map(os.path.basename, tf.io.gfile.glob(f"{own}.*"))
+        checksums.write(own + _CHECKSUMS, {}, self._directory, names)
         self._state.write(_path(self._results, "model", step))
         for directory, kind in ((self._results, "model"), (self._directory, self._own)):
             _keep(directory, kind, checkpoint_steps(directory, kind)[-_KEPT:])
@@ -65,13 +71,19 @@ class Checkpoints:
         path = None
         if whole:
             path = _path(self._directory, "model", max(whole))
-            try:
-                # Partial: an earlier version may have saved more.
-                self._state.read(path).assert_existing_objects_matched().expect_partial()
-            except (AssertionError, ValueError, tf.errors.InvalidArgumentError) as error:
-                raise UserError(f"{path} is the checkpoint of another run: {error}") from error
+            with naming_damage(path):
+                try:
+                    # Partial: an earlier version may have saved more.
+                    self._state.read(path).assert_existing_objects_matched().expect_partial()
+                except (AssertionError, ValueError, tf.errors.InvalidArgumentError) as error:
+                    raise UserError(f"{path} is the checkpoint of another run: {error}") from error
             own = _path(self._directory, self._own, max(whole))
-            self._iterator.read(own).assert_consumed()
+            with naming_damage(own):
+                if tf.io.gfile.exists(own + _CHECKSUMS):  # not in earlier releases
+                    remedy = f"delete the files {own}.*, and the run goes on from an earlier step"
+                    sums = checksums.read(own + _CHECKSUMS, "", self._directory, remedy)[1]
+                    sums.check()
+                self._iterator.read(own).assert_consumed()
         for kind in kinds:
             _keep(self._results, kind, whole)  # the others would push out good files later
         return path

@@ -14,11 +14,12 @@ the training images and captions.
 """
 
 from mrnn_tf import program
-from trainer.options import CAPTIONS, RERANK, RETRIEVAL, TASKS, EvaluateOptions
+from trainer.options import CAPTIONS, RERANK, RETRIEVAL, TASKS, Decoding, EvaluateOptions
 
 if __name__ == "__main__":  # before all other imports: --help needs no TensorFlow
     program.main("trainer.evaluate:main", EvaluateOptions)
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -28,7 +29,8 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from mrnn_tf import files, schema
+from mrnn_tf import checksums, files, schema
+from mrnn_tf.config import NEIGHBOUR_FEATURES
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import captions as metrics
@@ -36,6 +38,7 @@ from mrnn_tf.metrics import coco
 from mrnn_tf.model.words import nearest_words
 from mrnn_tf.run import Run
 from mrnn_tf.split import Split
+from mrnn_tf.verification import verify
 from trainer.evaluation import captions, rerank, retrieval
 from trainer.report import curves, page
 
@@ -88,6 +91,11 @@ Evaluated = tuple[dict[str, Any], dict[str, Any]]
 
 def evaluate(options: EvaluateOptions) -> dict[str, Any]:
     """Evaluates a run; writes the files of the output and returns what scores.json holds."""
+    with contextlib.ExitStack() as claimed:
+        return _evaluate(options, claimed)
+
+
+def _evaluate(options: EvaluateOptions, claimed: contextlib.ExitStack) -> dict[str, Any]:
     in_run = functools.partial(tf.io.gfile.join, options.job_dir)
     options = dataclasses.replace(
         options,
@@ -95,16 +103,21 @@ def evaluate(options: EvaluateOptions) -> dict[str, Any]:
         output=options.output or in_run(schema.REPORT_DIR),
         tensorboard_dir=options.tensorboard_dir or in_run(schema.LOG_DIR),
     )
+    if options.verify:
+        verify(options.data, options.reference_data, options.job_dir, options.checkpoint_dir)
     run = Run.load(options.job_dir, options.checkpoint, options.checkpoint_dir)
     options = dataclasses.replace(options, tasks=_tasks(options))
     context = Context(options, run, Split.read(run, options.data, options.split))
+    claimed.enter_context(files.alone_in(options.output))
     figures, sections = {}, {}
     for task in options.tasks:
         figures[task], section = EVALUATORS[task](context)
         sections |= section
     facts = _facts(context)
     scores = {**facts, **figures}
-    files.write_json(context.path("scores.json"), scores)
+    written = ["results.json", "nbest.json"] if CAPTIONS in figures else []
+    written += ["references.json"] if written and context.split.has_captions else []
+    checksums.write(context.path(schema.SCORES_FILE), scores, options.output, written)
     report = page.Report(
         title=f"{facts['dataset']} described by an m-RNN",
         facts={name: str(value) for name, value in facts.items()},
@@ -151,7 +164,7 @@ def evaluate_rerank(context: Context) -> Evaluated:
     reranking = rerank.rerank_split(
         context.run, context.split, training, context.captions.n_best, settings
     )
-    note = f"k {settings.k}, {rerank.FEATURES[0]} features, {len(training):,} training images"
+    note = f"k {settings.k}, {NEIGHBOUR_FEATURES[0]} features, {len(training):,} training images"
     return reranking.figures, {"reranking": reranking, "reranking_note": note}
 
 
@@ -189,7 +202,7 @@ def _tasks(options: EvaluateOptions) -> tuple[str, ...]:
 def _facts(context: Context) -> dict[str, Any]:
     options, run, source = context.options, context.run, context.split.source
     parameters = f"{run.network.model.parameter_count:,} parameters"
-    decoding = (setting.name for setting in dataclasses.fields(captions.Decoding))
+    decoding = (setting.name for setting in dataclasses.fields(Decoding))
     return {
         "run": options.job_dir,
         "step": run.step,

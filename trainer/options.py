@@ -18,6 +18,7 @@ from mrnn_tf.config import (
     ModelConfig,
     RerankSettings,
     TrainConfig,
+    Verification,
     field,
 )
 from mrnn_tf.presets import PRESETS
@@ -42,6 +43,7 @@ class PrepareOptions(Config):
     names: str | None = field(None, "text file with the image of each row of `features`")
     encoder_name: str | None = field(None, "what made `features`; by default the file's name")
     store: str = field("features", "what to store", choices=("features", "images", "both"))
+    pictures: bool = field(True, "with features alone: small JPEGs too, for people to see")
     min_count: int = field(5, "rarer training words become <unk>", at_least=1)
     images_per_shard: int = field(250, "images in a shard", at_least=1)
     seed: int = field(0, "seed of the training images' order and of random splits")
@@ -51,6 +53,8 @@ class PrepareOptions(Config):
 
     @property
     def stores(self) -> tuple[str, ...]:
+        if self.store == schema.FEATURES and self.pictures:
+            return schema.FEATURES, schema.PICTURES
         both = (schema.FEATURES, schema.IMAGES)
         return both if self.store == "both" else (self.store,)
 
@@ -66,7 +70,7 @@ class PrepareOptions(Config):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class TrainOptions(Config):
+class TrainOptions(Verification):
     """What a run is, where it reads and writes, and which of the workers this is.
 
     `TrainConfig.deterministic` and `TrainConfig.mixed_precision` are settings of the whole process:
@@ -142,7 +146,7 @@ class RetrievalSettings(Config):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class EvaluateOptions(Decoding, RetrievalSettings):
+class EvaluateOptions(Decoding, RetrievalSettings, Verification):
     """What is evaluated on which images, how captions are decoded, how sentences are ranked."""
 
     job_dir: str = field(REQUIRED, "the run directory")
@@ -164,7 +168,7 @@ class EvaluateOptions(Decoding, RetrievalSettings):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RerankOptions(RerankSettings):
+class RerankOptions(RerankSettings, Verification):
     """What to rerank, and how."""
 
     hypotheses: str = field(REQUIRED, "file with n-best lists")

@@ -19,10 +19,11 @@ from trainer.options import WORK, PrepareOptions
 if __name__ == "__main__":  # before all other imports: --help needs no TensorFlow
     program.main("trainer.prepare:main", PrepareOptions)
 
-import functools
+import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 
 import tensorflow as tf
 from absl import logging
@@ -51,11 +52,18 @@ class WriteShard(beam.DoFn):
         self._table = FeatureTable(*self._table_spec) if self._table_spec else None
 
     def process(self, shard: shards.Shard):
-        shards.write_shard(shard, self._stores, self._encoder, self._table)
+        if not shard.is_written:
+            with batch.Counter(shard.work) as counter:
+                shards.write_shard(shard, self._stores, self._encoder, self._table, counter.add)
 
 
 def prepare(options: PrepareOptions) -> records.DatasetInfo:
     """Writes the records of a dataset, unless they are there already."""
+    with contextlib.ExitStack() as claimed:
+        return _prepare(options, claimed)
+
+
+def _prepare(options: PrepareOptions, claimed: contextlib.ExitStack) -> records.DatasetInfo:
     _check(options)
     beam_options = batch.parse_options(options.beam_flags)
     program.log_devices(options.require_gpu)
@@ -94,9 +102,10 @@ def prepare(options: PrepareOptions) -> records.DatasetInfo:
         description = {"identity": encoder.identity, **encoder.describe()}
     if schema.FEATURES not in options.stores:
         encoder_spec = None  # only named, for a run that trains it
-    _report(problems, options.strict)
+    said = _report(options, problems)
 
     # Where it goes.
+    claimed.enter_context(files.alone_in(options.output))
     features = description["identity"], table and table.fingerprint()
     fingerprint = _fingerprint(options, listing, *features)
     if _is_finished(options, fingerprint):
@@ -106,18 +115,17 @@ def prepare(options: PrepareOptions) -> records.DatasetInfo:
         listing, options.output, options.work, options.images_per_shard, options.seed, table
     )
     work = WriteShard(options.stores, encoder_spec, table_spec)
-    done = functools.partial(shards.finished_images, plan)
-    batch.run(plan, work, beam_options, done, len(listing), "images")
-    splits, skipped = shards.collect(plan)
+    batch.run(plan, work, beam_options, batch.counted(options.work), len(listing), "images")
+    splits, pictures, skipped = shards.collect(plan)
     if skipped:
-        for kind, name in skipped:
-            problems.add(kind, name)
-        _report(problems, options.strict)
+        for image in skipped:
+            problems.add(*image)
+        _report(options, problems, said)
     if not any(split.images for split in splits.values()):
         raise UserError(f"No image of `source` {source} could be read: nothing was prepared.")
 
     # The vocabulary, from the training captions that were written; the marker last.
-    lost = {name for _, name in skipped}
+    lost = {image.image_id for image in skipped}
     kept = [i for i in listing if i.split == schema.TRAIN and i.image_id not in lost]
     captions = [caption for image in kept for caption in image.captions]
     vocabulary = text.Vocabulary.build(captions, options.min_count) if captions else None
@@ -126,7 +134,7 @@ def prepare(options: PrepareOptions) -> records.DatasetInfo:
     info = records.DatasetInfo(
         dataset=options.dataset,
         splits=splits,
-        stores=options.stores,
+        stores=tuple(s for s in options.stores if pictures or s != schema.PICTURES),
         encoder=description,
         feature_size=description["feature_size"],
         tokenizer={**text.SETTINGS, "min_count": options.min_count},
@@ -157,11 +165,27 @@ def _check(options: PrepareOptions) -> None:
         raise UserError(f"`crops` must be one of {crops.COUNTS}; got {options.crops}.")
 
 
-def _report(problems: Problems, strict: bool) -> None:
-    for sentence in problems.sentences():
-        logging.warning("%s", sentence)
-    if len(problems) and strict:
-        raise UserError(f"`strict`: {'; '.join(problems.sentences())}.")
+def _report(options: PrepareOptions, problems: Problems, said: Sequence[str] = ()) -> list[str]:
+    """Names what is wrong with a dataset: all of it in a file, the first few in the log.
+
+    Returns the lines of the log; those that were `said` before are left out. The file of a dataset
+    that is whole stays.
+    """
+    path = tf.io.gfile.join(options.output, schema.PROBLEMS_FILE)
+    if not tf.io.gfile.exists(tf.io.gfile.join(options.output, schema.DATASET_FILE)):
+        if len(problems):
+            files.write_whole(path, problems.json_lines())
+        elif tf.io.gfile.exists(path):  # of an earlier attempt
+            tf.io.gfile.remove(path)
+    sentences = problems.sentences()
+    for sentence in sentences:
+        if sentence not in said:
+            logging.warning("%s", sentence)
+    if sentences:
+        logging.warning("All %d problems are in %s", len(problems), path)
+        if options.strict:
+            raise UserError(f"`strict`: {'; '.join(sentences)}; all of them are in {path}.")
+    return sentences
 
 
 def _fingerprint(options: PrepareOptions, listing: list[CaptionedImage], *features) -> str:
@@ -178,7 +202,7 @@ def _refuse_other(options: PrepareOptions, source: str) -> None:
     output, is_drawn = options.output, options.dataset == "demo" and not options.source
     names = tf.io.gfile.listdir(output) if tf.io.gfile.isdir(output) else []
     names = {name.rstrip("/") for name in names}
-    if names - {WORK} and not names & {WORK, schema.DATASET_FILE}:
+    if names - {WORK, schema.PROBLEMS_FILE} and not names & {WORK, schema.DATASET_FILE}:
         raise UserError(f"`output` {output} holds other files: choose a new or empty folder.")
     if schema.DATASET_FILE in names:
         if records.DatasetInfo.load(output).dataset != options.dataset:
@@ -216,6 +240,8 @@ def main(options: PrepareOptions) -> None:
     if info.vocabulary_size:
         words = info.vocabulary_size - len(schema.RESERVED_WORDS)
         print(f"vocabulary: {words:,} words and {len(schema.RESERVED_WORDS)} reserved")
+    if schema.PICTURES in info.stores:
+        print("with small pictures, for reports and TensorBoard (--nopictures leaves them out)")
     if info.vocabulary_size:
         task = f"trainer.task --data {options.output} --job_dir runs/first --preset paper"
         print(f"next: python -m {task}")

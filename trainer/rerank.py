@@ -38,7 +38,7 @@ from collections.abc import Collection, Mapping
 from absl import logging
 
 from mrnn_tf import files, schema
-from mrnn_tf.config import BY_NEIGHBOURS, ORACLES, RerankSettings
+from mrnn_tf.config import BY_NEIGHBOURS, MBR, ORACLES, RerankSettings
 from mrnn_tf.consensus import ngrams, reranking, tuning
 from mrnn_tf.consensus.oracle import Oracle
 from mrnn_tf.consensus.reranking import Compared, Comparison
@@ -47,6 +47,7 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import coco, nbest
 from mrnn_tf.run import Run
 from mrnn_tf.split import Split
+from mrnn_tf.verification import verify
 from trainer.evaluation.rerank import find_neighbours
 from trainer.report import plots
 
@@ -58,6 +59,8 @@ def rerank(options: RerankOptions) -> dict[coco.ImageId, str]:
     method = options.method
     if options.tune and method not in BY_NEIGHBOURS:
         raise UserError(f"`tune`: the method {method} has nothing to tune.")
+    if options.verify:
+        verify(options.data, options.reference_data, options.job_dir)
     n_best = nbest.read_n_best(options.hypotheses)
     if method in ORACLES:
         oracle = _oracle(options, n_best)
@@ -79,8 +82,8 @@ def rerank(options: RerankOptions) -> dict[coco.ImageId, str]:
 
 
 def _compare(options: RerankOptions, n_best: NBestLists) -> Compared:
-    if options.method == reranking.MBR:
-        return Comparison(reranking.MBR)(n_best)
+    if options.method == MBR:
+        return Comparison(MBR)(n_best)
     for name in ("data", "job_dir"):
         if getattr(options, name) is None:
             raise UserError(f"`{name}` is required for the method {options.method}.")

@@ -28,10 +28,11 @@ from mrnn_tf.config import RunConfig, TrainConfig
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
 from mrnn_tf.text import Vocabulary
+from mrnn_tf.verification import verify
 from trainer import optimization
 from trainer.board import Board
 from trainer.checkpoints import Checkpoints
-from trainer.evaluation.captions import beam_scores
+from trainer.evaluation.captions import BeamScores
 from trainer.loops import Evaluator, Trainer
 from trainer.objectives import ExpectedCider, Likelihood
 from trainer.options import TrainOptions
@@ -91,6 +92,8 @@ def train(
     config, strategy = options.train, strategy or tf.distribute.get_strategy()
 
     # 1. The data.
+    if options.verify:
+        verify(options.data, config.initial_run, options.job_dir, options.checkpoint_dir)
     info = records.DatasetInfo.load(options.data)
     run_config, vocabulary = plan(options, info)
     refuse_other_run(options, run_config)
@@ -129,6 +132,7 @@ def train(
         samples = validation = dataclasses.replace(source, split=schema.VAL)
         batches = pipeline.evaluation_batches(validation, config.batch_size)
         evaluator = Evaluator(network, pipeline.with_pixels(batches, network.encoder))
+        scores = BeamScores(current, validation) if config.objective == "cider" else dict
     else:
         logging.warning(
             "%s has no validation captions: nothing is evaluated, and the last weights are taken "
@@ -180,14 +184,16 @@ def train(
             if network.encoder:
                 network.take_mean(source)
             measured = evaluator.evaluate(tf.constant(-1))
-            if config.objective == "cider":
-                measured |= beam_scores(current, validation)
+            measured |= scores()
             is_best = progress.note(measured)
             if is_best:
                 checkpoints.save_best(target)
             if board:
-                board.evaluation(target, measured, is_best)
+                best = float(progress.best_perplexity.numpy())
+                board.evaluation(target, measured, is_best, best)
                 evaluated(target, measured)
+        if board and is_due:
+            board.samples(target)
         stopping = trainer.anyone(stop_requested())
         is_late = trainer.anyone(time.monotonic() - saved_at > _CHECKPOINT_SECONDS)
         if target - saved >= config.checkpoint_steps or is_due or is_late or stopping:
@@ -198,7 +204,7 @@ def train(
     if saved < now:
         checkpoints.save(now)
     best = float(progress.best_perplexity.numpy())
-    return Result(now, True, best, board.end(best) if board else ())
+    return Result(now, True, best, board.end() if board else ())
 
 
 def plan(options: TrainOptions, info: records.DatasetInfo) -> tuple[RunConfig, Vocabulary]:
@@ -215,6 +221,7 @@ def plan(options: TrainOptions, info: records.DatasetInfo) -> tuple[RunConfig, V
         settings = json.dumps([model.to_dict(), config.to_dict(), info.fingerprint])
         digest = hashlib.sha256(settings.encode()).hexdigest()[:12]
         encoder = {**info.encoder, "identity": f"{run.FINETUNED}:{info.identity}:{digest}"}
+    info.checksums.check(schema.VOCABULARY_FILE)
     vocabulary = Vocabulary.load(tf.io.gfile.join(data, schema.VOCABULARY_FILE))
     if len(vocabulary) != info.vocabulary_size:
         raise UserError(
@@ -280,7 +287,12 @@ def begin_with(current: run.Run) -> None:
 
 
 def refuse_other_run(options: TrainOptions, config: RunConfig) -> None:
-    """Refuses directories that hold a run of another configuration."""
+    """Refuses directories that hold a run of another configuration, or no run but other files."""
+    if run.load_config(options.job_dir) is None and (other := other_file(options.job_dir)):
+        raise UserError(
+            f"`job_dir` {options.job_dir} is no run directory, but holds other files, such as "
+            f"{other}: choose a new or empty folder."
+        )
     for name, directory in options.claimed.items():
         present = run.load_config(directory)
         if present and (difference := present.difference(config)):
@@ -289,17 +301,26 @@ def refuse_other_run(options: TrainOptions, config: RunConfig) -> None:
             )
 
 
+def other_file(directory: str) -> str | None:
+    """A name in a directory that is neither what a run leaves when it is killed early nor a log."""
+    names = tf.io.gfile.listdir(directory) if tf.io.gfile.isdir(directory) else []
+    folders = (schema.CHECKPOINT_DIR, schema.LOG_DIR, schema.MODEL_DIR, schema.REPORT_DIR)
+    own = {*folders, schema.VOCABULARY_FILE}
+    names = [name.rstrip("/") for name in names if not name.endswith((".partial", ".log"))]
+    return min((name for name in names if name not in own and name[0] != "."), default=None)
+
+
 def claim(options: TrainOptions, current: run.Run) -> None:
     """Makes the run's directories its own, unless they are already."""
     for name, directory in options.claimed.items():
-        path = tf.io.gfile.join(directory, schema.CONFIG_FILE)
-        if tf.io.gfile.exists(path):
-            continue
         try:
-            tf.io.gfile.makedirs(directory)
-            if directory == options.job_dir:
-                current.vocabulary.save(tf.io.gfile.join(directory, schema.VOCABULARY_FILE))
-            files.write_json(path, current.config.to_dict())
+            with files.alone_in(directory):
+                refuse_other_run(options, current.config)
+                if tf.io.gfile.exists(tf.io.gfile.join(directory, schema.CONFIG_FILE)):
+                    continue
+                if directory == options.job_dir:
+                    current.vocabulary.save(tf.io.gfile.join(directory, schema.VOCABULARY_FILE))
+                run.save_config(current.config, directory)
         except (OSError, tf.errors.OpError) as error:
             reason = getattr(error, "message", None) or error
             raise UserError(f"`{name}` {directory} cannot be written: {reason}") from None

@@ -90,11 +90,11 @@ class Comparison:
         kinds = tf.string, tf.int64, tf.float64
         texts, images, weights = (tf.TensorSpec([None, None], kind) for kind in kinds)
 
-        @tf.function(input_signature=[texts, images, weights])
+        @tf.function(autograph=False, input_signature=[texts, images, weights])
         def to_captions(hypotheses, images, weights):
             return to_neighbours(similarity, hypotheses, Near(images, weights))
 
-        @tf.function(input_signature=[texts])
+        @tf.function(autograph=False, input_signature=[texts])
         def to_each_other(hypotheses):
             return similarity.to_sentences(hypotheses, hypotheses)
 
@@ -159,6 +159,8 @@ def mean_of_highest(similarities: tf.Tensor, weights: tf.Tensor, m: int) -> tf.T
 
 def order(scores: np.ndarray) -> list[int]:
     """The hypotheses, the best first; of equals the one that was first before."""
+    if np.isnan(scores).any():
+        raise UserError("`scores` must not hold NaN, which has no place in an order.")
     return np.argsort(-scores, kind="stable").tolist()
 
 

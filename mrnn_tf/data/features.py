@@ -54,7 +54,8 @@ class FeatureTable:
     def check_finite(self) -> None:
         """Raises for the first row that holds NaN or infinity."""
         for start, rows in self._parts():
-            bad = ~np.isfinite(rows).all(axis=1)
+            with np.errstate(over="ignore"):  # what is stored has 32 bits
+                bad = ~np.isfinite(rows.astype(np.float32)).all(axis=1)
             if bad.any():
                 row = start + int(bad.argmax())
                 where = f"row {row} ({list(self._rows)[row]})"

@@ -2,6 +2,7 @@
 
 import collections
 import dataclasses
+import json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -15,27 +16,40 @@ class CaptionedImage:
 
 
 class Problems:
-    """What is wrong with a dataset, by kind and name: reported, never silently dropped."""
+    """What is wrong with a dataset, by kind and name: reported, never silently dropped.
+
+    The name is that of an image, or a file and its line.
+    """
 
     def __init__(self):
-        self._names = collections.defaultdict(list)
+        self._found = collections.defaultdict(list)  # kind -> (name, detail)
 
-    def add(self, kind: str, name: str) -> None:
-        self._names[kind].append(name)
+    def add(self, kind: str, name: str, detail: str = "") -> None:
+        self._found[kind].append((name, detail))
 
     def __len__(self) -> int:
-        return sum(len(names) for names in self._names.values())
+        return sum(map(len, self._found.values()))
 
     def counts(self) -> dict[str, int]:
-        return {kind: len(names) for kind, names in sorted(self._names.items())}
+        return {kind: len(found) for kind, found in sorted(self._found.items())}
 
     def names(self, kind: str) -> list[str]:
-        return list(self._names.get(kind, ()))
+        return [name for name, _ in self._found.get(kind, ())]
 
     def sentences(self, examples: int = 3) -> list[str]:
         """One line a kind: how many, and the first few by name."""
         lines = []
-        for kind, names in sorted(self._names.items()):
+        for kind in sorted(self._found):
+            names = self.names(kind)
             more = ", ..." if len(names) > examples else ""
             lines.append(f"{len(names)} x {kind}: {', '.join(names[:examples])}{more}")
         return lines
+
+    def json_lines(self) -> str:
+        """All of them, one JSON object a line."""
+        rows = (
+            {"problem": kind, "name": name, "detail": detail}
+            for kind, found in sorted(self._found.items())
+            for name, detail in found
+        )
+        return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

@@ -112,6 +112,17 @@ def captions_by_id(directory: str, split: str) -> Iterator[tuple[str, list[str]]
             yield image_id.decode(), [text.decode(errors="replace") for text in texts]
 
 
+def pictures(directory: str, split: str) -> Iterator[tuple[str, bytes]]:
+    """The id and the picture, small or as stored, of every image of a split that has one."""
+    info = records.DatasetInfo.load(directory)
+    kept = [store for store in (schema.PICTURES, schema.IMAGES) if store in info.stores][:1]
+    dataset = tf.data.TFRecordDataset(info.shards(directory, split)).batch(_RECORDS_AT_ONCE)
+    for batch in parsed(dataset, info, kept) if kept else ():
+        for image_id, encoded in zip(batch[schema.IDS], batch[kept[0]], strict=True):
+            if encoded != b"":
+                yield image_id.numpy().decode(errors="replace"), encoded.numpy()
+
+
 def count_long(source: Source, max_words: int) -> int:
     """How many captions training leaves out because they have more than `max_words` words."""
     dataset = tf.data.TFRecordDataset(_captioned_shards(source)).batch(_RECORDS_AT_ONCE)

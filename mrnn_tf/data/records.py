@@ -2,13 +2,17 @@
 
 import contextlib
 import dataclasses
+import os
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from mrnn_tf import files, schema
+from mrnn_tf import checksums, schema
+from mrnn_tf.checksums import Checksums
 from mrnn_tf.errors import UserError
+
+_NOT_FINITE = "holds NaN or infinity in the features of "
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +30,7 @@ class DatasetInfo:
 
     dataset: str
     splits: dict[str, SplitCounts]
-    stores: tuple[str, ...]  # of schema.FEATURES, schema.IMAGES
+    stores: tuple[str, ...]  # of schema.FEATURES, schema.IMAGES, schema.PICTURES
     encoder: dict | None  # what made the features; `identity` is compared, the rest is for people
     feature_size: int | None
     tokenizer: dict
@@ -34,6 +38,7 @@ class DatasetInfo:
     problems: dict[str, int]
     fingerprint: str
     tool_version: str
+    checksums: Checksums = dataclasses.field(default=Checksums("", ""), compare=False, repr=False)
 
     @property
     def identity(self) -> str | None:
@@ -41,8 +46,14 @@ class DatasetInfo:
         return self.encoder["identity"] if self.encoder else None
 
     def save(self, directory: str) -> None:
+        """Writes the marker, with checksums of the shards and the vocabulary beside it."""
+        fields, names = dataclasses.asdict(self), [schema.VOCABULARY_FILE]
+        del fields["checksums"]
+        for split, counts in self.splits.items():
+            names += map(os.path.basename, shard_paths(directory, split, counts.shards))
+        present = set(tf.io.gfile.listdir(directory)) & set(names)
         path = tf.io.gfile.join(directory, schema.DATASET_FILE)
-        files.write_json(path, dataclasses.asdict(self))
+        checksums.write(path, fields, directory, present)
 
     @classmethod
     def load(cls, directory: str) -> "DatasetInfo":
@@ -52,20 +63,35 @@ class DatasetInfo:
                 f"{directory} holds no {schema.DATASET_FILE}: it is not a whole dataset; "
                 "make or finish it with `python -m trainer.prepare`."
             )
-        fields = files.read_json(path, "the description of a dataset is wanted")
+        remedy = f"delete {directory} and make it again with `python -m trainer.prepare`"
+        wanted = "the description of a dataset is wanted"
+        fields, sums = checksums.read(path, wanted, directory, remedy)
         try:
             splits = {name: SplitCounts(**counts) for name, counts in fields["splits"].items()}
-            return cls(**fields | {"splits": splits, "stores": tuple(fields["stores"])})
+            fields |= {"splits": splits, "stores": tuple(fields["stores"])}
+            return cls(**fields, checksums=sums)
         except (AttributeError, KeyError, TypeError) as error:
             raise UserError(f"{path} is not a dataset.json of mrnn_tf: {error}.") from error
 
     def shards(self, directory: str, split: str) -> list[str]:
-        """Paths of a split's shards."""
+        """Paths of a split's shards, which have the sizes that they were written with."""
         if split not in self.splits:
             raise UserError(
                 f"{directory} has no split {split!r}; it has {', '.join(self.splits) or 'none'}."
             )
-        return shard_paths(directory, split, self.splits[split].shards)
+        paths = shard_paths(directory, split, self.splits[split].shards)
+        self.checksums.check_sizes(*map(os.path.basename, paths))
+        return paths
+
+    def check_counts(self, split: str, images: int, captions: int) -> None:
+        """Raises `UserError` where a split was read that is not complete."""
+        wanted = self.splits[split]
+        if (images, captions) != (wanted.images, wanted.captions):
+            raise UserError(
+                f"The parts of the split {split!r} hold {images} images and {captions} captions, "
+                f"but {schema.DATASET_FILE} says {wanted.images} and {wanted.captions}: prepare "
+                "the data again."
+            )
 
 
 def shard_paths(directory: str, split: str, count: int) -> list[str]:
@@ -78,6 +104,7 @@ def serialize(
     captions: Sequence[str] = (),
     features: np.ndarray | None = None,
     encoded: bytes | None = None,
+    picture: bytes | None = None,
 ) -> bytes:
     """One image as a serialized `tf.train.Example`."""
     feature = {
@@ -89,6 +116,8 @@ def serialize(
         feature[schema.IMAGE_FEATURES] = tf.train.Feature(float_list=values)
     if encoded is not None:
         feature[schema.IMAGE_ENCODED] = _bytes([encoded])
+    if picture is not None:
+        feature[schema.IMAGE_PICTURE] = _bytes([picture])
     example = tf.train.Example(features=tf.train.Features(feature=feature))
     return example.SerializeToString(deterministic=True)
 
@@ -101,10 +130,18 @@ def parse(serialized: tf.Tensor, info: DatasetInfo, stores: Sequence[str]) -> di
         schema.CAPTIONS: (schema.CAPTION_TEXT, tf.io.RaggedFeature(tf.string)),
         schema.FEATURES: (schema.IMAGE_FEATURES, features),
         schema.IMAGES: (schema.IMAGE_ENCODED, tf.io.FixedLenFeature([], tf.string)),
+        schema.PICTURES: (schema.IMAGE_PICTURE, tf.io.FixedLenFeature([], tf.string, b"")),
     }
     wanted = {name: forms[name] for name in (schema.IDS, schema.CAPTIONS, *stores)}
     parsed = tf.io.parse_example(serialized, dict(wanted.values()))
-    return {name: parsed[key] for name, (key, _) in wanted.items()}
+    parsed = {name: parsed[key] for name, (key, _) in wanted.items()}
+    if schema.FEATURES in parsed:
+        is_finite = tf.reduce_all(tf.math.is_finite(parsed[schema.FEATURES]), axis=1)
+        bad = tf.concat([tf.boolean_mask(parsed[schema.IDS], ~is_finite), [""]], axis=0)
+        named = tf.strings.join([_NOT_FINITE, bad[0]])
+        with tf.control_dependencies([tf.debugging.Assert(tf.reduce_all(is_finite), [named])]):
+            parsed[schema.FEATURES] = tf.identity(parsed[schema.FEATURES])
+    return parsed
 
 
 def parse_image(serialized: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor]:
@@ -137,15 +174,33 @@ def count_records(path: str) -> int:
     return count
 
 
+def check_finite(source: str, ids: Sequence[bytes | str], features: np.ndarray) -> None:
+    """Refuses by name an image whose features [B, D] of some `source` are not finite."""
+    bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
+    if len(bad):
+        raise UserError(
+            f"{source} {_NOT_FINITE}{tf.compat.as_text(ids[bad[0]])}: prepare it again."
+        )
+
+
 @contextlib.contextmanager
 def naming_corruption(directory: str) -> Iterator[None]:
-    """Where reading a dataset fails inside, says which shard is corrupt, and at which record."""
+    """Where reading a dataset fails inside, says which shard is corrupt, and at which record.
+
+    Names the image whose features are not finite.
+    """
     try:
         yield
+    except tf.errors.InvalidArgumentError as error:
+        _, found, name = error.message.partition(_NOT_FINITE)
+        if not found:
+            raise
+        name = name.partition("]")[0]
+        raise UserError(f"{directory} {_NOT_FINITE}{name}: prepare it again.") from None
     except tf.errors.DataLossError:
         info = DatasetInfo.load(directory)
         for split in info.splits:
-            for path in info.shards(directory, split):
+            for path in shard_paths(directory, split, info.splits[split].shards):
                 count_records(path)
         raise
 

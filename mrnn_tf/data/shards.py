@@ -8,14 +8,16 @@ import dataclasses
 import json
 import os
 import random
+import re
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from mrnn_tf import files, schema
+from mrnn_tf import checksums, files, schema
 from mrnn_tf.data import records
 from mrnn_tf.data.features import FeatureTable
 from mrnn_tf.data.listing import CaptionedImage
@@ -35,13 +37,39 @@ _IMAGES_AT_ONCE = 32
 
 @dataclasses.dataclass(frozen=True)
 class Shard:
-    """One shard to write: where its manifest is and where its records and report go."""
+    """One shard to write: where its records go, and the path of its working files."""
 
     split: str
     images: int
-    manifest: str
     output: str
-    report: str
+    work: str  # without an ending
+
+    @property
+    def manifest(self) -> str:
+        return f"{self.work}.jsonl"
+
+    @property
+    def report(self) -> str:
+        return f"{self.work}.report.json"
+
+    @property
+    def is_written(self) -> bool:
+        return tf.io.gfile.exists(self.report) and tf.io.gfile.exists(self.output)
+
+
+class Skipped(NamedTuple):
+    """An image that could not be read."""
+
+    problem: str
+    image_id: str
+    detail: str
+
+
+class _Loaded(NamedTuple):
+    row: dict  # of the manifest
+    encoded: bytes | None = None  # as in its file
+    picture: bytes | None = None
+    pixels: tf.Tensor | None = None  # as the encoder takes them
 
 
 def plan(
@@ -65,47 +93,52 @@ def plan(
             for image in chosen[index::count]:
                 row = table.row(image.image_id) if table else None
                 lines.append(json.dumps({**dataclasses.asdict(image), "row": row}) + "\n")
-            files.write_whole(f"{base}.jsonl", "".join(lines))
-            shards.append(Shard(split, len(lines), f"{base}.jsonl", path, f"{base}.report.json"))
+            shards.append(Shard(split, len(lines), path, base))
+            files.write_whole(shards[-1].manifest, "".join(lines))
     return shards
 
 
 def write_shard(
-    shard: Shard, stores: Sequence[str], encoder: Encoder | None, table: FeatureTable | None
+    shard: Shard,
+    stores: Sequence[str],
+    encoder: Encoder | None,
+    table: FeatureTable | None,
+    done: Callable[[int], None] = lambda images: None,
 ) -> None:
-    """Turns a manifest into records; a batch of images is all that is in memory at once."""
-    if tf.io.gfile.exists(shard.report) and tf.io.gfile.exists(shard.output):
-        return
+    """Turns a manifest into records; a batch of images is all that is in memory at once.
+
+    `done` gets the number of images of every batch.
+    """
     with tf.io.gfile.GFile(shard.manifest) as file:
         rows = [json.loads(line) for line in file]
-    written, captions, skipped = 0, 0, []
+    written, captions, pictures, skipped = 0, 0, 0, []
     # A runner may do an item twice; what a kill leaves goes with the working folder.
     partial = f"{shard.manifest}.{uuid.uuid4().hex}.partial"
     images.decode.get_concrete_function()  # threads that trace it at once would warn
     with ThreadPoolExecutor() as pool, tf.io.TFRecordWriter(partial) as writer:
         for start in range(0, len(rows), _IMAGES_AT_ONCE):
             batch = rows[start : start + _IMAGES_AT_ONCE]
-            loaded = list(pool.map(lambda row: (row, *_load(row, stores, encoder)), batch))
-            skipped += [(problem, row["image_id"]) for row, problem, *_ in loaded if problem]
-            whole = [(row, *image) for row, problem, *image in loaded if not problem]
+            loaded = list(pool.map(lambda row: _load(row, stores, encoder, table), batch))
+            skipped += [image for image in loaded if isinstance(image, Skipped)]
+            whole = [image for image in loaded if isinstance(image, _Loaded)]
             features = _features(whole, encoder, table)
-            for (row, encoded, _), vector in zip(whole, features, strict=True):
-                writer.write(records.serialize(row["image_id"], row["captions"], vector, encoded))
-                captions += len(row["captions"])
+            for image, vector in zip(whole, features, strict=True):
+                texts = image.row["captions"]
+                stored = image.encoded, image.picture
+                writer.write(records.serialize(image.row["image_id"], texts, vector, *stored))
+                captions += len(texts)
+                pictures += image.picture is not None
             written += len(whole)
+            done(len(batch))
     tf.io.gfile.rename(partial, shard.output, overwrite=True)
-    files.write_json(shard.report, {"images": written, "captions": captions, "skipped": skipped})
+    counts = {"images": written, "captions": captions, "pictures": pictures}
+    folder, name = os.path.split(shard.output)
+    checksums.write(shard.report, {**counts, "skipped": skipped}, folder, [name])
 
 
-def finished_images(shards: Sequence[Shard]) -> int:
-    """How many images the shards that are whole account for."""
-    names = set(tf.io.gfile.listdir(os.path.dirname(shards[0].report)))
-    return sum(shard.images for shard in shards if os.path.basename(shard.report) in names)
-
-
-def collect(shards: Sequence[Shard]) -> tuple[dict[str, SplitCounts], list[tuple[str, str]]]:
-    """Checks every shard against the plan; returns the splits and what was skipped."""
-    totals, skipped = {}, []
+def collect(shards: Sequence[Shard]) -> tuple[dict[str, SplitCounts], int, list[Skipped]]:
+    """Checks every shard against the plan; returns the splits, the pictures and what is skipped."""
+    totals, pictures, skipped = {}, 0, []
     unwritten = [shard.output for shard in shards if not tf.io.gfile.exists(shard.report)]
     if unwritten:
         raise UserError(
@@ -113,7 +146,10 @@ def collect(shards: Sequence[Shard]) -> tuple[dict[str, SplitCounts], list[tuple
             f"{unwritten[0]}: run the same command again to finish."
         )
     for shard in shards:
-        report = files.read_json(shard.report, "the report of a shard is wanted")
+        remedy = f"delete {shard.report} and run the same command again"
+        folder, wanted = os.path.dirname(shard.output), "the report of a shard is wanted"
+        report, sums = checksums.read(shard.report, wanted, folder, remedy)
+        sums.check()
         count = records.count_records(shard.output)
         if count != report["images"] or count + len(report["skipped"]) != shard.images:
             raise UserError(
@@ -122,30 +158,48 @@ def collect(shards: Sequence[Shard]) -> tuple[dict[str, SplitCounts], list[tuple
             )
         images, captions, number = totals.get(shard.split, (0, 0, 0))
         totals[shard.split] = (images + count, captions + report["captions"], number + 1)
-        skipped += map(tuple, report["skipped"])
-    return {split: SplitCounts(*counts) for split, counts in totals.items()}, skipped
+        pictures += report["pictures"]
+        skipped += [Skipped(*image) for image in report["skipped"]]
+    splits = {split: SplitCounts(*counts) for split, counts in totals.items()}
+    return splits, pictures, skipped
 
 
-def _load(row: dict, stores: Sequence[str], encoder: Encoder | None) -> tuple:
-    """The kind of an image's problem or `None`, the bytes to store, the pixels to encode."""
-    if encoder is None and schema.IMAGES not in stores:
-        return None, None, None
+def _load(
+    row: dict, stores: Sequence[str], encoder: Encoder | None, table: FeatureTable | None
+) -> _Loaded | Skipped:
+    """Reads what is wanted of an image file.
+
+    An image with features of a table needs its file for a picture only, and does without.
+    """
+    if encoder is None and not {schema.IMAGES, schema.PICTURES} & {*stores}:
+        return _Loaded(row)
     try:
         with tf.io.gfile.GFile(row["path"], "rb") as file:
             encoded = file.read()
         image = images.decode(encoded)
     except tuple(_PROBLEMS) as error:
-        return _PROBLEMS[type(error)], None, None
-    pixels = encoder.prepare(image) if encoder else None
-    return None, encoded if schema.IMAGES in stores else None, pixels
+        if table and schema.IMAGES not in stores:
+            return _Loaded(row)
+        # Of an error in a graph the last line; without the names of nodes.
+        [*_, reason] = re.split(r"\n|}} ", re.sub(r"\s+\[(\[|Op).*", "", error.message))
+        detail = reason if row["path"] in reason else f"{row['path']}: {reason}"
+        return Skipped(_PROBLEMS[type(error)], row["image_id"], detail)
+    return _Loaded(
+        row,
+        encoded if schema.IMAGES in stores else None,
+        images.picture(image) if schema.PICTURES in stores else None,
+        encoder.prepare(image) if encoder else None,
+    )
 
 
 def _features(
-    whole: Sequence[tuple], encoder: Encoder | None, table: FeatureTable | None
+    whole: Sequence[_Loaded], encoder: Encoder | None, table: FeatureTable | None
 ) -> Sequence[np.ndarray | None]:
-    """The features of images as `write_shard` has them: row, encoded, pixels."""
     if encoder and whole:
-        return encoder.encode(tf.stack([pixels for *_, pixels in whole])).numpy()
+        features = encoder.encode(tf.stack([image.pixels for image in whole])).numpy()
+        ids = [image.row["image_id"] for image in whole]
+        records.check_finite(f"The encoder {encoder.identity}", ids, features)
+        return features
     if table:
-        return np.asarray(table.array[[row["row"] for row, *_ in whole]], np.float32)
+        return np.asarray(table.array[[image.row["row"] for image in whole]], np.float32)
     return [None] * len(whole)

@@ -11,6 +11,8 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
+from mrnn_tf import schema
+from mrnn_tf.checksums import check_beside
 from mrnn_tf.errors import UserError
 from mrnn_tf.files import read_json, write_json
 
@@ -24,9 +26,16 @@ _REFERENCES_WANTED = (
 _RESULTS_WANTED = 'COCO results are wanted, [{"image_id": 1, "caption": "a dog"}, ...]'
 
 
+def read_captions(path: str, wanted: str) -> Any:
+    """The JSON of a file of captions, which is what `trainer.evaluate` wrote if that wrote it."""
+    again = "evaluate again with `python -m trainer.evaluate`, or move the file if you edited it"
+    check_beside(path, schema.SCORES_FILE, again)
+    return read_json(path, wanted)
+
+
 def read_references(path: str) -> dict[ImageId, list[str]]:
     """The captions of every listed image; an image without captions has an empty list."""
-    content = read_json(path, _REFERENCES_WANTED)
+    content = read_captions(path, _REFERENCES_WANTED)
     match content:
         case {"images": list(images), "annotations": list(annotations)}:
             pass
@@ -58,7 +67,7 @@ def read_references(path: str) -> dict[ImageId, list[str]]:
 
 def read_results(path: str) -> dict[ImageId, str]:
     """The one caption of every image; it may be empty."""
-    content = read_json(path, _RESULTS_WANTED)
+    content = read_captions(path, _RESULTS_WANTED)
     if not isinstance(content, list):
         raise UserError(f"{path} holds {_describe(content)}: {_RESULTS_WANTED}.")
     if not content:

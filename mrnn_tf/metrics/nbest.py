@@ -5,11 +5,11 @@ they are; 1 and "1" are the same image.
 """
 
 import dataclasses
+import math
 from typing import Any
 
 from mrnn_tf.errors import UserError
-from mrnn_tf.files import read_json
-from mrnn_tf.metrics.coco import ImageId, once_each
+from mrnn_tf.metrics.coco import ImageId, once_each, read_captions
 
 _WANTED = 'n-best lists are wanted, [{"image_id": 1, "captions": [...], "log_probs": [...]}, ...]'
 
@@ -24,7 +24,7 @@ class NBest:
 
 def read_n_best(path: str) -> dict[ImageId, NBest]:
     """The hypotheses of every image."""
-    content = read_json(path, _WANTED)
+    content = read_captions(path, _WANTED)
     if not isinstance(content, list):
         raise UserError(f"{path} holds no list: {_WANTED}.")
     if not content:
@@ -44,6 +44,6 @@ def _entry(entry: Any, location: str) -> tuple[ImageId, NBest]:
     if log_probs is None:
         return image_id, NBest(tuple(captions))
     numbers = isinstance(log_probs, list) and all(isinstance(p, int | float) for p in log_probs)
-    if not numbers or len(log_probs) != len(captions):
-        raise UserError(f"{location}: `log_probs` must be a number for every caption.")
+    if not numbers or len(log_probs) != len(captions) or not all(map(math.isfinite, log_probs)):
+        raise UserError(f"{location}: `log_probs` must be a finite number for every caption.")
     return image_id, NBest(tuple(captions), tuple(map(float, log_probs)))

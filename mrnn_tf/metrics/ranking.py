@@ -18,6 +18,7 @@ def summary(ranks: Sequence[int] | np.ndarray) -> dict[str, float]:
     ranks = np.asarray(ranks)
     if not len(ranks):
         raise UserError("`ranks` must hold a rank at least; it is empty.")
+    _check_ranks(ranks)
     recalls = {f"r_{k}": 100.0 * float(np.mean(ranks <= k)) for k in RECALLS}
     return {**recalls, "median_rank": float(np.median(ranks)), "queries": len(ranks)}
 
@@ -32,6 +33,12 @@ def match_curve(
     places = np.linspace(0.0, 1.0, points + 1)
     total = np.zeros(points + 1)
     for own, count in zip(ranks, candidates, strict=True):
+        _check_ranks(own)
         shares = np.asarray(own, np.float64) / count
         total += (shares[:, np.newaxis] <= places + 1e-12).mean(axis=0)
     return [(100.0 * float(x), float(y)) for x, y in zip(places, total / len(ranks), strict=True)]
+
+
+def _check_ranks(ranks: Sequence[int] | np.ndarray) -> None:
+    if not (np.isfinite(ranks) & (np.asarray(ranks) >= 1)).all():
+        raise UserError("`ranks` must be numbers from 1, without NaN.")

@@ -3,14 +3,13 @@
     index = Index.load("models/mrnn_index/1/assets.extra/index")
     index.images[7], index.ids[7]  # a = V_I I of an image, and its id
 
-Local files are mapped into memory: opening an index reads only what is used of it.
+Opening an index reads it once, by its checksums. Then local files are mapped into memory.
 """
 
 # ruff: noqa: RUF009 (`_array` makes fields, not arrays)
 
 import dataclasses
 import io
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, compress, pairwise
 from typing import Any
@@ -18,11 +17,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from mrnn_tf import files, schema
+from mrnn_tf import checksums, schema
+from mrnn_tf.checksums import Checksums
 from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.search import SentenceTable
 
 HEADER_FILE = "header.json"
+_AGAIN = "make the index again with `python -m export.index`"
 NO_IMAGE = -1  # the owner of a sentence that belongs to no image
 
 
@@ -156,12 +157,14 @@ class Index(Entries):
         return SentenceTable(self.words, vectors, self.mean_log_probs, self.log_marginals)
 
     def save(self, folder: str) -> None:
-        """Writes the arrays and, last, the header."""
+        """Writes the arrays and, last, the header with their checksums."""
         tf.io.gfile.makedirs(folder)
-        for name, array in self.arrays().items():
-            with tf.io.gfile.GFile(tf.io.gfile.join(folder, f"{name}.npy"), "wb") as file:
+        arrays = {f"{name}.npy": array for name, array in self.arrays().items()}
+        for name, array in arrays.items():
+            with tf.io.gfile.GFile(tf.io.gfile.join(folder, name), "wb") as file:
                 np.save(file, array)
-        files.write_json(tf.io.gfile.join(folder, HEADER_FILE), dataclasses.asdict(self.header))
+        path = tf.io.gfile.join(folder, HEADER_FILE)
+        checksums.write(path, dataclasses.asdict(self.header), folder, arrays)
 
     @classmethod
     def load(cls, folder: str, model: str | None = None) -> "Index":
@@ -169,38 +172,41 @@ class Index(Entries):
         path = tf.io.gfile.join(folder, HEADER_FILE)
         if not tf.io.gfile.exists(path):
             raise FileNotFoundError(f"{folder} holds no {HEADER_FILE}: it is not an index.")
-        with tf.io.gfile.GFile(path) as file:
-            try:
-                header = Header(**json.load(file))
-            except (ValueError, TypeError) as error:
-                raise UserError(f"{path} is not the header of an index: {error}") from error
+        content, sums = checksums.read(path, "the header of an index is wanted", folder, _AGAIN)
+        try:
+            header = Header(**content)
+        except TypeError as error:
+            raise UserError(f"{path} is not the header of an index: {error}") from error
         if model not in (None, header.model):
             raise UserError(
                 f"{folder} is the index of another model: its fingerprint is {header.model[:12]}, "
                 f"this model's is {model[:12]}."
             )
+        sums.check_sizes()
         arrays = {}
         for field in dataclasses.fields(cls)[:-1]:  # the last is the header
             name, dtype = field.name, field.metadata["dtype"]
             shape = tuple(getattr(header, axis) for axis in field.metadata["axes"])
             if field.type is Texts:
-                ends = _load_array(folder, f"{name}.ends", dtype, shape)
+                ends = _load_array(sums, f"{name}.ends", dtype, shape)
                 arrays[f"{name}.ends"] = ends
                 name, dtype = f"{name}.content", np.dtype(np.uint8)
                 shape = (int(ends[-1]) if len(ends) else 0,)
-            arrays[name] = _load_array(folder, name, dtype, shape)
+            arrays[name] = _load_array(sums, name, dtype, shape)
         return cls.from_arrays(arrays, header=header)
 
 
-def _load_array(folder: str, name: str, dtype: np.dtype, shape: tuple) -> np.ndarray:
-    path = tf.io.gfile.join(folder, f"{name}.npy")
+def _load_array(sums: Checksums, name: str, dtype: np.dtype, shape: tuple) -> np.ndarray:
+    name = f"{name}.npy"
+    path = tf.io.gfile.join(sums.folder, name)
+    if "://" in path:
+        source, mode = io.BytesIO(sums.read(name)), None
+    else:
+        sums.check(name)
+        source, mode = path, "r"
     try:
-        if "://" not in path:
-            array = np.load(path, mmap_mode="r")
-        else:
-            with tf.io.gfile.GFile(path, "rb") as file:
-                array = np.load(io.BytesIO(file.read()))
-    except (OSError, ValueError, EOFError, tf.errors.NotFoundError) as error:
+        array = np.load(source, mode)
+    except (OSError, ValueError, EOFError) as error:
         raise UserError(f"{path} cannot be read: {error}; the index is damaged.") from error
     earlier = np.float32 if dtype == np.float16 else dtype
     if array.dtype not in (dtype, earlier) or array.shape != shape:

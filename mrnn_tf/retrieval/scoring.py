@@ -129,6 +129,33 @@ class Scorer:
         values = softmax.in_blocks(bound, tf.shape(at)[0])
         return tf.math.segment_sum(values, at[:, 0])
 
+    @tf.function(autograph=False, input_signature=[_SENTENCES, _IDS, _INTS, _FLOATS, _INTS])
+    def shared(
+        self,
+        sentences: EncodedSentences,
+        places: tf.Tensor,
+        first: tf.Tensor,
+        images: tf.Tensor,
+        columns: tf.Tensor,
+    ) -> tf.Tensor:
+        """log P [P] of the words at `places` [P, 2], where several share a softmax row.
+
+        Row r is that of image `columns[r]` of images a [I, M] and of the places from `first[r]` up
+        to `first[r + 1]` [R + 1], before which the same words stand.
+        """
+        words = tf.gather_nd(sentences.words, places)
+
+        def score(rows: tf.Tensor) -> tf.Tensor:
+            begin, end = tf.gather(first, rows), tf.gather(first, rows + 1)
+            a = tf.gather(images, tf.gather(columns, rows))
+            h = tf.gather_nd(sentences.h, tf.gather(places, begin))
+            logits = self.readout.logits(scaled_tanh(h + a))
+            row = tf.repeat(tf.range(tf.size(rows)), end - begin)
+            own = tf.gather_nd(logits, tf.stack([row, words[begin[0] : end[-1]]], axis=1))
+            return own - tf.gather(tf.reduce_logsumexp(logits, axis=-1), row)
+
+        return softmax.in_blocks(score, tf.size(columns))
+
     @tf.function(autograph=False, input_signature=[_LOCAL, _FLOATS, _FLOATS])
     def at_least(
         self, expansion: LocalExpansion, images: tf.Tensor, thresholds: tf.Tensor

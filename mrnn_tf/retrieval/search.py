@@ -54,14 +54,24 @@ class SentenceTable(NamedTuple):
     marginals: np.ndarray  # float [S], log P(s)
 
     @classmethod
-    def of(cls, scorer: Scorer, words: np.ndarray, sample: np.ndarray) -> "SentenceTable":
-        """The table of sentences int [S, T], with P(s) over the sampled images [n, M]."""
+    def of(
+        cls,
+        scorer: Scorer,
+        words: np.ndarray,
+        sample: np.ndarray,
+        done: Callable[[int], None] = lambda sentences: None,
+    ) -> "SentenceTable":
+        """The table of sentences int [S, T], with P(s) over the sampled images [n, M].
+
+        `done` gets the number of sentences of every block.
+        """
         at_once, parts = 8 * _SENTENCES_AT_ONCE, []
         for block in np.array_split(words, range(at_once, len(words), at_once)):
             expansion = scorer.expand(scorer.read(block), sample.mean(axis=0))
             at_mean = tf.reduce_sum(expansion.log_probs, axis=1)
             marginals = log_marginals(scorer, expansion, sample)
             parts.append((block, expansion.vectors, at_mean, marginals))
+            done(len(block))
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 

@@ -51,3 +51,12 @@ def read(model: MRNN, words: tf.Tensor) -> EncodedSentences:
     starts = tf.fill([tf.shape(words)[0], 1], schema.START_ID)
     h = model.word_part(tf.concat([starts, words[:, :-1]], axis=1))
     return EncodedSentences(h, words)
+
+
+def prefixes(words: np.ndarray) -> np.ndarray:
+    """Numbers [S, T] of what stands before every word: equal where the words before are equal."""
+    numbers, (count, longest) = np.zeros(words.shape, np.int64), words.shape
+    for t in range(1, longest):
+        read = numbers[:, t - 1] * (1 + words.max()) + words[:, t - 1]
+        numbers[:, t] = np.unique(read, return_inverse=True)[1]
+    return numbers + count * np.arange(longest)

@@ -6,6 +6,8 @@ from mrnn_tf.config import MAX_PIXELS
 from mrnn_tf.vision import headers
 
 STRIP = 16  # an image longer than this many short sides is a strip
+PICTURE_SIDE = 256  # the short side of a small picture; the long one has at most four times as much
+_QUALITY = 80  # of JPEG
 
 
 @tf.function(input_signature=[tf.TensorSpec([], tf.string), tf.TensorSpec([], tf.int64)])
@@ -48,6 +50,20 @@ def resize(image: tf.Tensor, height: tf.Tensor | int, width: tf.Tensor | int) ->
 
     is_wide_strip = tf.shape(image)[1] > STRIP * tf.shape(image)[0]
     return tf.cond(is_wide_strip, turned, lambda: _resize(image, height, width))
+
+
+def picture(image: tf.Tensor) -> bytes:
+    """A small JPEG of uint8 pixels [h, w, 3], for people; it holds nothing but the pixels."""
+    short, long = sorted(image.shape[:2])
+    return small_jpeg(image, min(PICTURE_SIDE / short, 4 * PICTURE_SIDE / long))
+
+
+def small_jpeg(image: tf.Tensor, scale: float) -> bytes:
+    """A JPEG of uint8 pixels [h, w, 3] whose sides are scaled, if that makes them smaller."""
+    if scale < 1:
+        sides = [max(1, round(side * scale)) for side in image.shape[:2]]
+        image = tf.cast(tf.round(tf.image.resize(image, sides, "area")), tf.uint8)
+    return tf.io.encode_jpeg(image, quality=_QUALITY).numpy()
 
 
 def _resize(image: tf.Tensor, height: tf.Tensor | int, width: tf.Tensor | int) -> tf.Tensor:

@@ -5,7 +5,6 @@ import math
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from mrnn_tf import decode, schema
 from mrnn_tf.captioner import Caption, Captioner
@@ -13,6 +12,7 @@ from mrnn_tf.data import pipeline
 from mrnn_tf.inference import Inference
 from mrnn_tf.metrics import captions as metrics
 from mrnn_tf.metrics.nbest import NBest
+from mrnn_tf.progress import Progress
 from mrnn_tf.run import Network, Run
 from mrnn_tf.split import Split
 from trainer.loops import Evaluator
@@ -51,7 +51,7 @@ def caption_split(run: Run, split: Split, decoding: Decoding, batch_size: int = 
         return best, vocabulary.sentences(n_best.ids), n_best.log_probs
 
     captions = Captions({row: {} for row in (GREEDY, *decoding.rows)}, {}, {})
-    for start in tqdm(range(0, len(split), batch_size), "captions", unit=" batches", disable=None):
+    for start in Progress(range(0, len(split), batch_size), "captions", unit=" batches"):
         rows = slice(start, start + batch_size)
         best, sentences, log_probs = tf.nest.map_structure(
             lambda tensor: tensor.numpy(), decode_batch(split.features[rows])
@@ -89,21 +89,25 @@ def perplexity(run: Run, split: Split, batch_size: int = 64) -> dict[str, float]
     return {name: measured[name] for name in names if math.isfinite(measured[name])}
 
 
-def beam_scores(run: Run, source: pipeline.Source, batch_size: int = 64) -> dict[str, float]:
-    """CIDEr and BLEU-4 of the captions of a split, by the default search."""
-    inference = Inference(run)
+class BeamScores:
+    """CIDEr and BLEU-4 of the captions of a split by the default search, as often as asked."""
 
-    @tf.function
-    def search(batch):
-        best = inference.best_sentences(run.network.features(batch), n_best=1)
-        return run.vocabulary.sentences(best.ids[:, 0])
+    def __init__(self, run: Run, source: pipeline.Source, batch_size: int = 64):
+        self._run, self._inference = run, Inference(run)
+        self._images = run.network.images(source, batch_size)
 
-    references, results = {}, {}
-    for batch in run.network.images(source, batch_size):
-        sentences = search(batch).numpy()
-        rows = zip(batch["ids"].numpy(), sentences, batch["captions"].to_list(), strict=True)
-        for image_id, sentence, captions in rows:
-            results[image_id.decode()] = sentence.decode()
-            references[image_id.decode()] = [text.decode(errors="replace") for text in captions]
-    scores = metrics.evaluate(references, results, meteor=False).overall
-    return {name: scores[name] for name in ("cider", "bleu_4")}
+    def __call__(self) -> dict[str, float]:
+        references, results = {}, {}
+        for batch in self._images:
+            sentences = self._search(batch).numpy()
+            rows = zip(batch["ids"].numpy(), sentences, batch["captions"].to_list(), strict=True)
+            for image_id, sentence, captions in rows:
+                results[image_id.decode()] = sentence.decode()
+                references[image_id.decode()] = [text.decode(errors="replace") for text in captions]
+        scores = metrics.evaluate(references, results, meteor=False).overall
+        return {name: scores[name] for name in ("cider", "bleu_4")}
+
+    @tf.function(reduce_retracing=True)
+    def _search(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        best = self._inference.best_sentences(self._run.network.features(batch), n_best=1)
+        return self._run.vocabulary.sentences(best.ids[:, 0])

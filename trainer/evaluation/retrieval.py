@@ -9,19 +9,18 @@ same evaluation goes on where it was stopped.
 import dataclasses
 import functools
 import hashlib
-import io
 import json
 from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
-from tqdm import tqdm
 
 from mrnn_tf import files
 from mrnn_tf.config import MEAN, NONE, SAMPLE
 from mrnn_tf.consensus import neighbours
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import ranking
+from mrnn_tf.progress import Progress
 from mrnn_tf.retrieval import marginal, search, sentences
 from mrnn_tf.retrieval.centres import Centres
 from mrnn_tf.retrieval.scoring import Scorer
@@ -116,7 +115,7 @@ def rank_split(
     sample = scorer.project(training_features[rows])
     mean = sample.mean(axis=0)
     facts = [run.config.to_dict(), run.step, split.source.info.fingerprint, split.source.split]
-    facts += [settings.normaliser, settings.images]
+    facts += [settings.normaliser, settings.images, marginal.SCORED]
     key = hashlib.sha256(json.dumps(facts).encode() + sample.tobytes()).hexdigest()[:16]
     in_blocks = functools.partial(_in_blocks, len(pool.words), tf.io.gfile.join(work, key))
 
@@ -135,14 +134,11 @@ def _in_blocks(
 ) -> dict[str, np.ndarray]:
     """What `compute` makes of the rows of every block; blocks that are saved are read again."""
     rows, blocks = np.arange(count), []
-    for first in tqdm(range(0, count, _BLOCK), name, unit=" blocks", disable=None):
+    for first in Progress(range(0, count, _BLOCK), name, unit=" blocks"):
         path = tf.io.gfile.join(folder, f"{name.replace(' ', '-')}-{first:07d}.npz")
         if not tf.io.gfile.exists(path):
-            content = io.BytesIO()
-            np.savez(content, **compute(rows[first : first + _BLOCK]))
-            files.write_whole(path, content.getvalue())
-        with tf.io.gfile.GFile(path, "rb") as file, np.load(io.BytesIO(file.read())) as arrays:
-            blocks.append(dict(arrays))
+            files.write_arrays(path, **compute(rows[first : first + _BLOCK]))
+        blocks.append(files.read_arrays(path))
     return {key: np.concatenate([block[key] for block in blocks]) for key in blocks[0]}
 
 
@@ -197,6 +193,8 @@ def _second_pass(
 
 def _ranks(pool: Pool, own: np.ndarray, scores: np.ndarray, normalisers: Normalisers) -> tuple:
     """The figures by row, and the curves by direction."""
+    if np.isnan(scores).any():  # every comparison with it would be false
+        raise UserError("log P(s|I) is NaN for some sentence and image: nothing can be ranked.")
     scores[np.arange(len(own)), pool.owner] = own
     of_sentences = 1 + (scores > own[:, np.newaxis] + _TIE).sum(axis=1)
     figures = {TEXT_TO_IMAGE: ranking.summary(of_sentences)}

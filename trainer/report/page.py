@@ -150,10 +150,9 @@ def thumbnail(image: bytes) -> tuple[str, int, int] | None:
     except tf.errors.InvalidArgumentError:
         return None
     scale = min(1.0, *(most / side for most, side in zip(_THUMBNAIL, pixels.shape, strict=False)))
-    height, width = (max(1, round(side * scale)) for side in pixels.shape[:2])
-    small = tf.cast(tf.round(images.resize(pixels, height, width)), tf.uint8)
-    data = base64.b64encode(tf.io.encode_jpeg(small, quality=82).numpy()).decode()
-    return f"data:image/jpeg;base64,{data}", width, height
+    small = images.small_jpeg(pixels, scale)
+    height, width = tf.io.decode_jpeg(small).shape[:2]
+    return f"data:image/jpeg;base64,{base64.b64encode(small).decode()}", width, height
 
 
 def _plain(name: str) -> str:

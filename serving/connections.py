@@ -1,0 +1,95 @@
+"""Connections of REST: how many there may be, and how long one may wait with its request.
+
+uvicorn limits neither: half-sent requests would stay for ever, and take all of its files.
+"""
+
+import asyncio
+import dataclasses
+import functools
+import http
+import itertools
+from collections.abc import Callable
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+
+@dataclasses.dataclass
+class Connections:
+    """Makes connections, at most about `most` at a time.
+
+    A new connection takes the place of the one that has waited longest with its first request, or
+    else with its next one. Where none waits, `evict` gives up a half-sent body, if there is one.
+    """
+
+    most: int
+    seconds: float  # from the begin of a connection, or its last answer, to the next request
+    evict: Callable[[], bool]
+    fresh: dict["Connection", None] = dataclasses.field(default_factory=dict)
+    idle: dict["Connection", None] = dataclasses.field(default_factory=dict)
+
+    @property
+    def protocol(self) -> Callable[..., "Connection"]:
+        """What uvicorn takes for `http`."""
+        return functools.partial(Connection, self)
+
+
+class Connection(H11Protocol):
+    """A connection that ends where its next request does not come in time."""
+
+    def __init__(self, all_connections: Connections, **arguments):
+        super().__init__(**arguments)
+        self._all = all_connections
+        self._timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        super().connection_made(transport)
+        if len(self.connections) > self._all.most:
+            waiting = next(itertools.chain(self._all.fresh, self._all.idle), None)
+            if waiting or not self._all.evict():
+                (waiting or self).refuse(503, "too many connections: try again later.")
+        if not transport.is_closing():
+            self._wait()
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        super().data_received(data)
+        if self.cycle and not self.cycle.response_complete:
+            self._end_wait()
+
+    def on_response_complete(self) -> None:
+        self._wait()
+        super().on_response_complete()
+        if not self.cycle.response_complete:  # the next request was there already
+            self._end_wait()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_wait()
+        super().connection_lost(exc)
+
+    def refuse(self, code: int, sentence: str) -> None:
+        """Ends the connection, with an answer unless it has one already."""
+        self._end_wait()
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = b'{"error": "%s"}' % sentence.encode()
+            headers = [("content-type", "application/json"), ("connection", "close")]
+            headers.append(("content-length", str(len(body))))
+            reason = http.HTTPStatus(code).phrase
+            response = h11.Response(status_code=code, headers=headers, reason=reason)
+            events = (response, h11.Data(data=body), h11.EndOfMessage())
+            self.transport.write(b"".join(map(self.conn.send, events)))
+        self.transport.close()
+
+    def _wait(self) -> None:
+        self._end_wait()
+        (self._all.idle if self.cycle else self._all.fresh)[self] = None
+        late = "the request did not arrive in time."
+        self._timer = self.loop.call_later(self._all.seconds, self.refuse, 408, late)
+
+    def _end_wait(self) -> None:
+        for waiting in (self._all.fresh, self._all.idle):
+            waiting.pop(self, None)
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None

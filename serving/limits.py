@@ -1,0 +1,159 @@
+"""What a request may cost before anything of it runs: its size, its rows, its texts, its time.
+
+A request has room for its bytes before they are read, and keeps it until it is answered, so that
+the bytes of all connections together are bounded. Where room is short, the unfinished uploads that
+began first give way, and who came last goes first. Everything runs on the event loop, so nothing
+here needs a lock.
+"""
+
+import asyncio
+import contextlib
+import dataclasses
+from collections.abc import AsyncIterator, Awaitable, Sequence
+
+import grpc
+import numpy as np
+
+from mrnn_tf import schema
+from serving.options import Limits
+from serving.served_version import Arrays, Refused
+
+# How long an upload may take while others wait for its room. It is counted in beats, which come
+# only as fast as the event loop has time: an upload is not late because the server is.
+_BEAT_SECONDS, _PATIENCE_BEATS = 0.1, 5
+
+
+def check_rows(limits: Limits, name: str, shape: Sequence[int]) -> None:
+    """Refuses an input of too many rows, from its shape."""
+    if shape and shape[0] > limits.max_rows:
+        raise Refused(f"input `{name}` has {shape[0]} rows, {limits.max_rows} are allowed.")
+
+
+def check_inputs(limits: Limits, inputs: Arrays) -> None:
+    """Refuses inputs of too many rows, and texts that are too long."""
+    for name, array in inputs.items():
+        check_rows(limits, name, array.shape)
+        is_text = not name.endswith("_bytes") and name != schema.EXAMPLES
+        if array.dtype == np.object_ and is_text:
+            longest = max(map(len, array.flat), default=0)
+            if longest > limits.max_text_bytes:
+                sentence = f"a text of {longest} bytes, {limits.max_text_bytes} are allowed."
+                raise Refused(f"input `{name}` has {sentence}")
+
+
+class Slow(Refused):
+    """A request that did not arrive in time."""
+
+    def __init__(self):
+        sentence = "the request did not arrive in time."
+        super().__init__(sentence, grpc.StatusCode.DEADLINE_EXCEEDED)
+
+
+class Uploads:
+    """Admits requests as long as all together have at most `max_bytes`.
+
+    An upload has so many seconds to arrive, and while others wait for its room, so many beats. At
+    most `max_waiting` wait.
+    """
+
+    def __init__(
+        self, max_bytes: int, seconds: float, max_waiting: int, patience: int = _PATIENCE_BEATS
+    ):
+        self.seconds = seconds
+        self.reading: dict[Upload, None] = {}  # the one that began first comes first
+        self.beats = 0  # so far, while somebody waits
+        self._max_bytes = max_bytes
+        self._max_waiting = max_waiting
+        self._patience = patience
+        self._held = 0
+        self._waiting: dict[asyncio.Future, int] = {}  # for so many bytes; the last came last
+        self._last_beat = 0.0
+
+    @contextlib.asynccontextmanager
+    async def room(self, size: int = 0) -> AsyncIterator["Upload"]:
+        """Room for a request, so much to begin with, which is kept while the context lasts."""
+        await self.hold(size)
+        upload = Upload(self, size)
+        try:
+            yield upload
+        finally:
+            self.release(upload.size)
+
+    async def hold(self, size: int) -> None:
+        """Waits until there is room for so many more bytes, and takes it."""
+        if self._held + size <= self._max_bytes:
+            self._held += size
+            return
+        sentence = "there is no room for the request: try again later."
+        refused = Refused(sentence, grpc.StatusCode.UNAVAILABLE)
+        if len(self._waiting) >= self._max_waiting:
+            raise refused
+        granted = asyncio.get_running_loop().create_future()
+        self._waiting[granted] = size
+        try:
+            async with asyncio.timeout(self.seconds):
+                while not granted.done():
+                    self._beat()
+                    self.evict(self._patience)
+                    await asyncio.wait([granted], timeout=_BEAT_SECONDS)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if granted.done():
+                self.release(size)
+            raise (refused if isinstance(error, TimeoutError) else error) from None
+        finally:
+            self._waiting.pop(granted, None)
+
+    def release(self, size: int) -> None:
+        self._held -= size
+        for granted, wanted in reversed(list(self._waiting.items())):
+            if self._held + wanted <= self._max_bytes:
+                self._held += wanted
+                del self._waiting[granted]
+                granted.set_result(None)
+
+    def _beat(self) -> None:
+        now = asyncio.get_running_loop().time()
+        if now - self._last_beat >= _BEAT_SECONDS:
+            self._last_beat = now
+            self.beats += 1
+
+    def evict(self, beats: int = 0) -> bool:
+        """Gives up the unfinished upload that began first, if that was so many beats ago."""
+        # Who waits for room itself holds none that others could have.
+        slowest = next((each for each in self.reading if each.size or not beats), None)
+        if not slowest or self.beats - slowest.began < beats:
+            return False
+        del self.reading[slowest]
+        if not slowest.timeout.expired():
+            slowest.timeout.reschedule(asyncio.get_running_loop().time())
+        return True
+
+
+@dataclasses.dataclass(eq=False)
+class Upload:
+    """The room of one request."""
+
+    uploads: Uploads
+    size: int
+    began: int = 0  # at which beat
+    timeout: asyncio.Timeout | None = None
+
+    async def read(self, content: Awaitable[bytes]) -> bytes:
+        """Waits for the content within the time for it, and keeps no more room than it needs."""
+        self.began = self.uploads.beats
+        try:
+            async with asyncio.timeout(self.uploads.seconds) as self.timeout:
+                self.uploads.reading[self] = None
+                received = await content
+        except TimeoutError:
+            raise Slow from None
+        finally:
+            self.uploads.reading.pop(self, None)
+        self.uploads.release(self.size - len(received))
+        self.size = len(received)
+        return received
+
+    async def grow(self, size: int) -> None:
+        """Makes room for a further part of the content."""
+        await self.uploads.hold(size)
+        self.size += size
