@@ -9,7 +9,7 @@ DEMO := runs/demo
 HASHED := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 EDITABLE := --config-settings editable_mode=compat --editable
 
-.PHONY: demo test slow bench lint install requirements clean
+.PHONY: demo test slow fuzz bench lint install requirements clean
 
 install: .venv/installed
 
@@ -17,8 +17,9 @@ install: .venv/installed
 	@test -n "$(PYTHON)" || { echo "error: Python 3.11, 3.12 or 3.13 is needed; set PYTHON=..."; exit 1; }
 	$(PYTHON) -m venv .venv
 ifdef HASHED
-	$(BIN)/pip install --quiet --require-hashes --requirement requirements.txt
+	$(BIN)/pip install --quiet --require-hashes --no-deps --requirement requirements.txt
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation $(EDITABLE) .
+	$(BIN)/pip check
 else
 	$(BIN)/pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --constraint constraints.txt $(EDITABLE) ".[all,test]"
@@ -52,6 +53,9 @@ test: install
 
 slow: install
 	$(RUN) -m pytest -m slow -rP
+
+fuzz: install
+	PYTHONPATH=.:tests $(RUN) -m fuzz --inputs $(or $(INPUTS),100000) --seed $(or $(SEED),0)
 
 bench: install
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable ".[benchmark]"

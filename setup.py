@@ -103,6 +103,7 @@ setup(
             "prometheus-client<1",
             "pytest<10",
             "pytest-timeout<3",
+            "pytest-xdist<4",
             "pyyaml<7",
             "ruff<1",
             "scikit-image<1",

@@ -5,7 +5,6 @@ the functions that were exported.
 """
 
 import os
-import pickle
 import subprocess
 import sys
 import tempfile
@@ -54,7 +53,7 @@ def check(
 def _run_fresh(directory: str, calls: list[warmup.Call]) -> list[tuple[str, Tensors]]:
     with tempfile.TemporaryDirectory() as folder:
         asked, answered = Path(folder, "calls"), Path(folder, "results")
-        asked.write_bytes(pickle.dumps(calls))
+        asked.write_text(fresh.to_json(calls))
         command = [sys.executable, fresh.__file__, directory, str(asked), str(answered)]
         # This process holds the memory of the GPU, so the other one must not see it.
         environment = os.environ | {"CUDA_VISIBLE_DEVICES": "-1"}
@@ -62,7 +61,7 @@ def _run_fresh(directory: str, calls: list[warmup.Call]) -> list[tuple[str, Tens
         if done.returncode:
             reason = (done.stderr.strip().splitlines() or ["it was killed"])[-1]
             raise UserError(f"The export does not run in a process of its own: {reason}")
-        return pickle.loads(answered.read_bytes())
+        return fresh.from_json(answered.read_text())
 
 
 def same(found: np.ndarray, expected: np.ndarray) -> bool:
@@ -175,7 +174,7 @@ def _score_projections(inference: Inference, projection: np.ndarray, sentence: s
 
 def _sentence_vector(inference: Inference, sentence: str) -> Tensors:
     """The gradient of log P(s|a) at the mean image; zero where there is nothing to search by."""
-    mean = inference.network.blank(1)["multimodal"][0]
+    mean = inference.network.mean_projection()
     with tf.GradientTape() as tape:
         tape.watch(mean)
         log_prob = _log_prob(inference, mean, sentence)

@@ -2,14 +2,18 @@
 
     python export/fresh.py MODEL CALLS RESULTS
 
-CALLS is a pickled list of (signature, {input: array}); RESULTS becomes the list of their outputs.
+CALLS is a list of (signature, {input: array}) as `to_json` writes it; RESULTS becomes the list of
+their outputs.
 """
 
-import pickle
+import base64
+import json
 import sys
 
+import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401, registers its ops
+from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
 # A stock TF Serving has TensorFlow's own ops (here those of `tf.raw_ops`) and tensorflow-text's,
@@ -56,11 +60,31 @@ def _reason(node: tf.compat.v1.NodeDef) -> str | None:
     return None
 
 
+def to_json(calls: list[tuple[str, dict[str, np.ndarray]]]) -> str:
+    """Named arrays of signatures as text, the arrays as protos."""
+
+    def encoded(array):
+        return base64.b64encode(tf.make_tensor_proto(array).SerializeToString()).decode()
+
+    return json.dumps(
+        [(name, {k: encoded(v) for k, v in arrays.items()}) for name, arrays in calls]
+    )
+
+
+def from_json(text: str) -> list[tuple[str, dict[str, np.ndarray]]]:
+    """The reverse of `to_json`."""
+
+    def decoded(value):
+        return tf.make_ndarray(tensor_pb2.TensorProto.FromString(base64.b64decode(value)))
+
+    return [(name, {k: decoded(v) for k, v in arrays.items()}) for name, arrays in json.loads(text)]
+
+
 def main(directory: str, calls_path: str, results_path: str) -> None:
     if found := unservable(directory):
         sys.exit(f"TF Serving could not run {', '.join(found)}")
-    with open(calls_path, "rb") as file:
-        calls = pickle.load(file)
+    with open(calls_path) as file:
+        calls = from_json(file.read())
     results = []
     # No soft placement, as in TF Serving: a device that the graph names must exist.
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
@@ -70,8 +94,8 @@ def main(directory: str, calls_path: str, results_path: str) -> None:
             outputs = {key: info.name for key, info in signature.outputs.items()}
             given = {signature.inputs[key].name: value for key, value in inputs.items()}
             results.append((name, session.run(outputs, given)))
-    with open(results_path, "wb") as file:
-        pickle.dump(results, file)
+    with open(results_path, "w") as file:
+        file.write(to_json(results))
 
 
 if __name__ == "__main__":

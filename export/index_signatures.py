@@ -141,7 +141,9 @@ class IndexServable:
         """What a SavedModel must own: raw variables, as for the model's own servable."""
         root = tf.Module(name=self.name)
         root.weights = [variable.value for variable in self.network.model.variables]
-        root.mean_features, root.vocabulary = self.network.mean_features, self.vocabulary
+        for name, mean in self.network.means.items():
+            setattr(root, name, mean)
+        root.vocabulary = self.vocabulary
         root.arrays = {**self.searcher.arrays, **self._texts}
         root.similar, root.cider = self._similar, self._cider
         root.neighbourhood, root.info = self.neighbourhood, self.info

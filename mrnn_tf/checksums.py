@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from mrnn_tf import files
 from mrnn_tf.errors import UserError
 
 _FILES, _OWN = "checksums", "checksum"
+_RECORD = re.compile(r"[0-9]{1,19} [0-9a-f]{8}")
 _BYTES_AT_ONCE = 1 << 24
 _DAMAGE = (tf.errors.DataLossError, tf.errors.InternalError, tf.errors.OutOfRangeError)
 _STATS_AT_ONCE = 16  # on an object store every one is a request
@@ -99,7 +101,14 @@ def read(path: str, wanted: str, folder: str, remedy: str) -> tuple[dict[str, An
     own = content.pop(_OWN, None)
     if own != _of_json(content):
         raise UserError(f"{path} is damaged or was edited: its checksum is another one; {remedy}.")
-    return content, Checksums(folder, remedy, content.pop(_FILES))
+    recorded = content.pop(_FILES, None)
+    if not isinstance(recorded, dict) or not all(
+        map(_RECORD.fullmatch, map(str, recorded.values()))
+    ):
+        raise UserError(
+            f"{path} has no `{_FILES}` of files, each as its size and CRC-32; {remedy}."
+        )
+    return content, Checksums(folder, remedy, recorded)
 
 
 def check_beside(path: str, marker: str, remedy: str) -> None:

@@ -4,9 +4,12 @@ A run is made of a `ModelConfig` and a `TrainConfig`. The options of a program a
 and their fields are its flags: see `program`.
 """
 
+# ruff: noqa: RUF009 (`field` makes fields, not values)
+
 import dataclasses
 import math
 import os
+import sys
 import types
 import typing
 from collections.abc import Mapping
@@ -114,7 +117,8 @@ def _is_one_of(each: dataclasses.Field, kind: type, value: Any) -> bool:
     if type(value) not in ((int, float) if kind is float else (kind,)):
         return False
     if kind in (int, float):
-        return math.isfinite(value) and each.metadata["at_least"] <= value < each.metadata["below"]
+        is_finite = abs(value) <= sys.float_info.max  # a whole number may be larger
+        return is_finite and each.metadata["at_least"] <= value < each.metadata["below"]
     return not each.metadata["choices"] or value in each.metadata["choices"]
 
 
@@ -236,10 +240,14 @@ class RunConfig(Config):
 
     model: ModelConfig
     train: TrainConfig
-    vocabulary_size: int
-    feature_size: int
-    encoder: dict  # what made the features, `identity` first of all; see DatasetInfo
-    dataset: str  # the fingerprint of the training data
+    vocabulary_size: int = field(REQUIRED, "words, with the reserved ones", at_least=1)
+    feature_size: int = field(REQUIRED, "values of an image", at_least=1)
+    encoder: dict = field(REQUIRED, "what made the features; see DatasetInfo")
+    dataset: str = field(REQUIRED, "the fingerprint of the training data")
+
+    def __post_init__(self):
+        super().__post_init__()
+        check_identity("RunConfig.encoder", self.encoder)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -254,6 +262,14 @@ class RunConfig(Config):
             if mine[name] != others.get(name):
                 return f"{name} is {mine[name]!r} there and {others.get(name)!r} here"
         return None
+
+
+def check_identity(name: str, encoder: Mapping[str, Any]) -> None:
+    """Refuses the description of an encoder without its identity, or with nested values."""
+    is_plain = not any(isinstance(value, dict | list) for value in encoder.values())
+    if not is_plain or not isinstance(encoder.get("identity"), str):
+        wanted = "an `identity` of type str, and texts and numbers beside it"
+        raise UserError(f"`{name}` must have {wanted}; got the keys {', '.join(encoder)}.")
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -10,19 +10,15 @@ import os
 import shutil
 import time
 import uuid
-import zipfile
-import zlib
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from mrnn_tf import arrays
 from mrnn_tf.errors import UserError
 
-# What NumPy and zipfile raise for archives that are not whole.
-_NO_ARCHIVE = (ValueError, EOFError, OSError, KeyError, NotImplementedError, RuntimeError)
-_NO_ARCHIVE += (TypeError, zipfile.BadZipFile, zlib.error)
 _LOCKED_BY_THEN = 60.0  # seconds after which a directory has been locked by whoever made it
 
 
@@ -35,37 +31,64 @@ def read_json(path: str, wanted: str) -> Any:
     if not content.strip():
         raise UserError(f"{path} is empty: {wanted}.")
     try:
-        return json.loads(content)
-    except ValueError as error:
+        parsed = json.loads(content)
+        if any(sign in content for sign in (b"\\u", b"\xed", b"\0")):
+            # Half of a surrogate pair, escaped, as bytes or in UTF-16, can be read but not written.
+            json.dumps(parsed, ensure_ascii=False).encode()
+        return parsed
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path} is not whole JSON ({error}): {wanted}.") from error
+
+
+def read_text(path: str) -> str:
+    """The content of a text file in UTF-8."""
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = file.read()
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path} is not a text in UTF-8: {error}.") from error
 
 
 def write_whole(path: str, content: str | bytes) -> None:
     """Writes a small file beside, then renames it; makes its folder where there is none."""
     tf.io.gfile.makedirs(os.path.dirname(path) or ".")
     partial = f"{path}.{uuid.uuid4().hex}.partial"
-    with tf.io.gfile.GFile(partial, "wb" if isinstance(content, bytes) else "w") as file:
-        file.write(content)
-    tf.io.gfile.rename(partial, path, overwrite=True)
+    with removed_on_failure(partial):
+        with tf.io.gfile.GFile(partial, "wb" if isinstance(content, bytes) else "w") as file:
+            file.write(content)
+        tf.io.gfile.rename(partial, path, overwrite=True)
+
+
+@contextlib.contextmanager
+def removed_on_failure(partial: str) -> Iterator[None]:
+    """Removes a file that is not whole, so that it does not fill a disk that is full already."""
+    try:
+        yield
+    except BaseException:
+        if tf.io.gfile.exists(partial):
+            tf.io.gfile.remove(partial)
+        raise
 
 
 def write_json(path: str, content: Any) -> None:
     write_whole(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
-def write_arrays(path: str, **arrays: np.ndarray) -> None:
+def write_arrays(path: str, **named: np.ndarray) -> None:
     """Writes an `.npz` archive, which has a checksum of every array."""
     content = io.BytesIO()
-    np.savez(content, **arrays)
+    np.savez(content, **named)
     write_whole(path, content.getvalue())
 
 
 def read_arrays(path: str) -> dict[str, np.ndarray]:
     """The arrays of an archive that a stopped command left; refuses a damaged one."""
+    with tf.io.gfile.GFile(path, "rb") as file:
+        content = file.read()
     try:
-        with tf.io.gfile.GFile(path, "rb") as file, np.load(io.BytesIO(file.read())) as arrays:
-            return dict(arrays)
-    except _NO_ARCHIVE as error:
+        return arrays.read_archive(io.BytesIO(content), "it")
+    except UserError as error:
         raise UserError(
             f"{path} is damaged ({error}): delete it and run the same command again."
         ) from error

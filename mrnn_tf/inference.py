@@ -79,6 +79,12 @@ class Inference:
             logging.info("%s The export has no signatures for a vector database.", error)
             return None
 
+    @functools.cached_property
+    def _mean(self) -> tf.Variable:
+        """The mean projection of the training images, as an export keeps it."""
+        with tf.init_scope():  # the first to ask is a function while it is traced
+            return tf.Variable(self.network.mean_projection(), trainable=False)
+
     @property
     def default(self) -> str:
         """The signature that is served by default."""
@@ -164,7 +170,7 @@ class Inference:
         """
         ids, _ = self.vocabulary.short_ids(sentences, self.max_text_words)
         read = self.scorer.read(_with_end(ids).to_tensor(schema.PAD_ID))
-        vectors = self.scorer.expand(read, self.network.blank(1)["multimodal"][0]).vectors
+        vectors = self.scorer.expand(read, self._mean).vectors
         is_query = tf.reduce_any(ids > schema.UNKNOWN_ID, axis=1)
         return {schema.VECTORS: tf.where(is_query[:, tf.newaxis], vectors, 0.0)}
 
@@ -273,7 +279,7 @@ class Inference:
                 told = "The run has no mean image: the export has no signature %s."
                 logging.warning(told, schema.SENTENCE_VECTOR)
         functions = {
-            name: tf.function(method, inputs, autograph=False).get_concrete_function()
+            name: tf.function(method, inputs).get_concrete_function()
             for name, (method, *inputs) in methods.items()
         }
         return {**functions, schema.SERVING_DEFAULT: functions[self.default]}
@@ -287,8 +293,11 @@ class Inference:
         models = [self.network.model, *([self.encoder.model] if self.encoder else [])]
         root = tf.Module(name=self.name)
         root.weights = [variable.value for model in models for variable in model.variables]
-        root.mean_features, root.vocabulary = self.network.mean_features, self.vocabulary
-        root.info, root.scorer = self.info, self.scorer.arrays if self.scorer else {}
+        for name, mean in self.network.means.items():
+            setattr(root, name, mean)
+        root.vocabulary, root.info = self.vocabulary, self.info
+        if self.scorer is not None:
+            root.scorer = {**self.scorer.arrays, "mean": self._mean}
         return root
 
 

@@ -8,13 +8,13 @@ import io
 import os
 import stat
 import struct
-import tokenize
 from pathlib import Path
 
 import numpy as np
 import PIL.Image
 from PIL import ImageOps
 
+from mrnn_tf import arrays
 from mrnn_tf.errors import UserError
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP")  # those that the model decodes
@@ -86,12 +86,7 @@ def _check_file(path: Path) -> None:
 
 
 def _features_file(path: Path) -> np.ndarray:
-    try:
-        # Mapped: the shape in the header is compared with the size of the file.
-        features = np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, EOFError, OverflowError, SyntaxError, TypeError, tokenize.TokenError):
-        raise UserError(f"{path}: no array as numpy.save writes it.") from None
-    return _finite(features, path)
+    return _finite(arrays.read(str(path), path), path)
 
 
 def _finite(features: np.ndarray, source: object) -> np.ndarray:

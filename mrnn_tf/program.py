@@ -15,14 +15,16 @@ import os
 import pathlib
 import pkgutil
 import re
+import signal
 import sys
 from collections.abc import Callable
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from absl import app, flags, logging
 
 from mrnn_tf import config
 from mrnn_tf.errors import UserError
+from mrnn_tf.escape import printable
 
 Options = TypeVar("Options", bound=config.Config)
 
@@ -130,11 +132,20 @@ def run(function: Callable[[list[str]], None], pass_unknown_flags: bool = False)
         except flags.Error as error:
             sys.exit(f"error: {error} (--help lists the flags)")
 
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, _stop)  # Beam would make a traceback of KeyboardInterrupt
     try:
         app.run(guarded, flags_parser=parse)
     except KeyboardInterrupt:
-        print("stopped by Ctrl-C", file=sys.stderr)
-        sys.exit(INTERRUPTED)
+        _stop()
+
+
+def _stop(*_) -> NoReturn:
+    """Ends at once, as a kill would: Python would wait for threads, however long they take."""
+    print("stopped by Ctrl-C", file=sys.stderr)
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(INTERRUPTED)
 
 
 def _environment_errors() -> list[type[Exception]]:
@@ -145,7 +156,11 @@ def _environment_errors() -> list[type[Exception]]:
 def sentence(error: Exception) -> str:
     """An error as one sentence that names flags where the library named arguments."""
     text = getattr(error, "message", None) or str(error)  # TensorFlow's have a message
-    text = " ".join(text.split()) or type(error).__name__
+    text = printable(" ".join(text.split())) or type(error).__name__
+    if full := re.search(r"(?:(\S+); )?No space left on device(?:: '([^']+)')?", text):
+        # TensorFlow names the file before the reason, Python behind it.
+        path = full[1] or full[2] or "a file"
+        text = f"No space left on device for {path}: make room, then the same command goes on."
 
     def flag(name: re.Match) -> str:
         return f"--{name[1]}" if name[1] in flags.FLAGS else name[0]

@@ -31,7 +31,7 @@ class Progress(tqdm):
         if self._is_bar:
             super().display(msg, pos)
         elif msg is None:  # otherwise the bar is to be cleared
-            logging.info("%s", self)
+            logging.info("%s", str(self))  # as it is now: a record may be read later
 
     def say(self, sentence: str) -> None:
         """A line above the bar, or of the log."""

@@ -24,7 +24,13 @@ _TASK = "by the same `python -m trainer.task` as before"
 
 
 class Network(tf.Module):
-    """What a checkpoint restores: the m-RNN, and the encoder where the run trains it."""
+    """What a checkpoint restores: the m-RNN, and the encoder where the run trains it.
+
+    Attributes:
+        mean_features: float [D]. Of the training images.
+        mean_normalized: float [D]. The same after the model's norm of features. Whoever restores a
+            checkpoint adds it then: those of earlier releases have none, and it stays zero.
+    """
 
     def __init__(self, model: MRNN, encoder: encoders.Encoder | None = None):
         super().__init__(name="network")
@@ -32,6 +38,16 @@ class Network(tf.Module):
         # The name of the encoder's weights in a checkpoint, which takes the shortest one.
         self.encoder_model = encoder.model if encoder else None
         self.mean_features = tf.Variable(tf.zeros([model.feature_size]), trainable=False)
+
+    def add_mean_normalized(self) -> None:
+        """Makes the variable `mean_normalized`; it takes its value from what was restored."""
+        self.mean_normalized = tf.Variable(tf.zeros([self.model.feature_size]), trainable=False)
+
+    @property
+    def means(self) -> dict[str, tf.Variable]:
+        """The variables that are means of the training images, by their names in an export."""
+        names = ("mean_features", "mean_normalized")
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
     @property
     def models(self) -> list[keras.Model]:
@@ -50,13 +66,19 @@ class Network(tf.Module):
 
     def take_mean(self, source: pipeline.Source) -> None:
         """Takes the mean features of a split's images, which stand for "no image" later."""
-        sums = [self._sum(batch) for batch in self.images(source, 64)]
-        count = source.info.splits[source.split].images
-        self.mean_features.assign(tf.cast(tf.add_n(sums) / count, tf.float32))
+        sums = tf.add_n([self._sums(batch) for batch in self.images(source, 64)])
+        means = tf.cast(sums / source.info.splits[source.split].images, tf.float32)
+        if "mean_normalized" not in self.means:
+            self.add_mean_normalized()
+        self.mean_features.assign(means[0])
+        self.mean_normalized.assign(means[1])
 
     @tf.function(reduce_retracing=True)
-    def _sum(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
-        return tf.reduce_sum(tf.cast(self.features(batch), tf.float64), axis=0)
+    def _sums(self, batch: dict[str, tf.Tensor]) -> tf.Tensor:
+        """The sums [2, D] of the features of a batch, and of the same after the model's norm."""
+        features = self.features(batch)
+        both = tf.stack([features, self.model.feature_norm(features)])
+        return tf.reduce_sum(tf.cast(both, tf.float64), axis=1)
 
     def images(self, source: pipeline.Source, batch_size: int) -> tf.data.Dataset:
         """Every image of a split once, as `features` takes them."""
@@ -65,6 +87,17 @@ class Network(tf.Module):
     def blank(self, images: int | tf.Tensor) -> Image:
         """What stands for "no image": the projection of the mean features, `images` times."""
         return self.model.project_image(tf.repeat(self.mean_features[tf.newaxis], images, axis=0))
+
+    def mean_projection(self) -> tf.Tensor:
+        """The mean projection V_I I [M] of the training images, around which images lie.
+
+        A run of an earlier release has the projection of their mean features instead, which is
+        longer where the model has a norm of features.
+        """
+        mean = self.means.get("mean_normalized")
+        if mean is None or not tf.reduce_any(mean != 0.0):
+            return self.blank(1)["multimodal"][0]
+        return self.model.image_to_multimodal(mean[tf.newaxis])[0]
 
     def logits(self, batch: dict[str, tf.Tensor], training: bool = False) -> tf.Tensor:
         inputs = {schema.FEATURES: self.features(batch), schema.WORD_IDS: batch[schema.WORD_IDS]}
@@ -105,6 +138,7 @@ class Run:
         network = build(config, encoder_weights="random")
         with naming_damage(path):
             tf.train.Checkpoint(network=network).read(path).expect_partial()
+            network.add_mean_normalized()
         _check_finite(network, path)
         return cls(config, vocabulary, network, int(path.rsplit("-", 1)[-1]))
 
@@ -134,6 +168,10 @@ class Run:
                 reader = tf.compat.v1.train.NewCheckpointReader(variables)
                 for name, variable in saved_as.items():
                     variable.assign(reader.get_tensor(f"{name}/.ATTRIBUTES/VARIABLE_VALUE"))
+                network.add_mean_normalized()
+                mean = "mean_normalized/.ATTRIBUTES/VARIABLE_VALUE"
+                if reader.has_tensor(mean):
+                    network.mean_normalized.assign(reader.get_tensor(mean))
             except (ValueError, tf.errors.NotFoundError) as error:
                 raise UserError(f"{variables} does not fit {path}: {error}") from error
         _check_finite(network, variables)

@@ -68,8 +68,8 @@ WORD_LOG_PROBS, WORD_EVIDENCE = "word_log_probs", "word_evidence"
 LOG_PROB, PERPLEXITY = "log_prob", "perplexity"
 NUM_WORDS, NUM_UNKNOWN = "num_words", "num_unknown"
 REFINED, IDS, SCORES, CONSENSUS = "refined", "ids", "scores", "consensus"
-WORD_SCORES = "word_scores"
 PROJECTIONS = "projections"  # float [B, M], V_I I
+WORD_SCORES = "word_scores"
 MODEL_INFO, KEYS, VALUES = "model_info", "keys", "values"
 
 # Keys of `model_info`.

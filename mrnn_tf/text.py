@@ -25,7 +25,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from mrnn_tf import schema
+from mrnn_tf import files, schema
 from mrnn_tf.errors import UserError
 
 _WORD_BYTES = 64  # that a text may have for each of its words
@@ -138,8 +138,7 @@ class Vocabulary(tf.Module):
         """Reads one word a line; the line's number is the id."""
         if not tf.io.gfile.exists(path):
             raise FileNotFoundError(f"There is no vocabulary at {path}.")
-        with tf.io.gfile.GFile(path) as file:
-            words = file.read().splitlines()
+        words = files.read_text(path).splitlines()
         try:
             return cls(words)
         except ValueError as error:

@@ -103,9 +103,8 @@ def to_rows(outputs: Mapping[str, np.ndarray]) -> list[Row]:
             row = {name: array[kept] for name, array in row.items()}
         row = {name: tensors.to_python(array) for name, array in row.items()}
         if schema.WORD_SCORES in row:
-            row[schema.WORD_SCORES] = [
-                own[: len(np.trim_zeros(own, "b"))] for own in row[schema.WORD_SCORES]
-            ]
+            scores = row[schema.WORD_SCORES]
+            row[schema.WORD_SCORES] = [own[: len(np.trim_zeros(own, "b"))] for own in scores]
         if {schema.WORDS, schema.WORD_LOG_PROBS} <= row.keys():
             lengths = [sum(map(bool, words)) for words in row[schema.WORDS]]
             for name in row.keys() & {schema.WORDS, schema.WORD_LOG_PROBS, schema.WORD_EVIDENCE}:

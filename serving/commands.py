@@ -139,7 +139,7 @@ COMMANDS = {
     "next": Command("PHOTO [PREFIX ...]", ("file", "prefix"), Client.next_words, _WORDS, "log P"),
     "encode": Command("PHOTO ...", ("file",), _encode, _features),
     "search": Command("SENTENCE ...", ("sentence",), _search, _IDS, "log P"),
-    "prefix": Command("PREFIX ...", ("prefix",), Client.search_prefix, _IDS, "log P"),
+    "prefix": Command("PREFIX ...", ("prefix",), Client.search_prefix, _IDS, "log P of the words"),
     "sentences": Command(
         "PHOTO ...", ("file",), Client.search_sentences, _SENTENCES, "log P - log P of any image"
     ),

@@ -10,6 +10,7 @@ from serving import tensors
 from serving.served_version import Arrays, Refused, ServedSignature, listed
 
 ROWS, COLUMNS = "instances", "inputs"
+_DEEPEST = 32  # dimensions that NumPy iterates over
 _ANSWERS = {ROWS: "predictions", COLUMNS: "outputs"}
 
 
@@ -70,6 +71,8 @@ def _is_base64(value: Any) -> bool:
 
 def _array(name: str, spec: tf.TensorSpec, value: Any) -> np.ndarray:
     leaves = np.array(value, np.object_)
+    if leaves.ndim > _DEEPEST:
+        raise Refused(f"input `{name}` has lists in more than {_DEEPEST} lists.")
     kinds = set(map(type, leaves.flat))
     if list in kinds:
         raise Refused(f"input `{name}` is not regular: its lists differ in length or depth.")

@@ -2,8 +2,7 @@
 
 A request has room for its bytes before they are read, and keeps it until it is answered, so that
 the bytes of all connections together are bounded. Where room is short, the unfinished uploads that
-began first give way, and who came last goes first. Everything runs on the event loop, so nothing
-here needs a lock.
+began first give way. Everything runs on the event loop, so nothing here needs a lock.
 """
 
 import asyncio
@@ -20,7 +19,7 @@ from serving.served_version import Arrays, Refused
 
 # How long an upload may take while others wait for its room. It is counted in beats, which come
 # only as fast as the event loop has time: an upload is not late because the server is.
-_BEAT_SECONDS, _PATIENCE_BEATS = 0.1, 5
+_BEAT_SECONDS, _PATIENCE_BEATS = 0.1, 3
 
 
 def check_rows(limits: Limits, name: str, shape: Sequence[int]) -> None:
@@ -66,7 +65,7 @@ class Uploads:
         self._max_waiting = max_waiting
         self._patience = patience
         self._held = 0
-        self._waiting: dict[asyncio.Future, int] = {}  # for so many bytes; the last came last
+        self._waiting: dict[asyncio.Future, int] = {}  # for so many bytes
         self._last_beat = 0.0
 
     @contextlib.asynccontextmanager
@@ -105,7 +104,7 @@ class Uploads:
 
     def release(self, size: int) -> None:
         self._held -= size
-        for granted, wanted in reversed(list(self._waiting.items())):
+        for granted, wanted in list(self._waiting.items()):
             if self._held + wanted <= self._max_bytes:
                 self._held += wanted
                 del self._waiting[granted]

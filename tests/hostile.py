@@ -206,10 +206,10 @@ def attack(server, name: Callable[..., str]) -> str:
 ATTACKS = {  # and what they may hear
     image_bombs: {"OK", "UNAVAILABLE"},
     empty_images: {"OK", "UNAVAILABLE"},
-    too_many_rows: {"INVALID_ARGUMENT"},
+    too_many_rows: {"INVALID_ARGUMENT", "UNAVAILABLE"},
     many_words: {"OK", "UNAVAILABLE"},
-    long_texts: {"INVALID_ARGUMENT"},
-    oversized_message: {"RESOURCE_EXHAUSTED", "UNAVAILABLE"},
+    long_texts: {"INVALID_ARGUMENT", "UNAVAILABLE", "DEADLINE_EXCEEDED"},
+    oversized_message: {"RESOURCE_EXHAUSTED", "UNAVAILABLE", "DEADLINE_EXCEEDED"},
     damaged_message: {"INVALID_ARGUMENT"},
     oversized_body: {"413", "closed"},
     oversized_chunks: {"413", "408", "503", "closed"},

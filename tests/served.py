@@ -128,7 +128,7 @@ class Server:
         self.channel = grpc.insecure_channel(self.address, options)
         self.prediction = prediction_service_pb2_grpc.PredictionServiceStub(self.channel)
         self.models = model_service_pb2_grpc.ModelServiceStub(self.channel)
-        self._health = health_pb2_grpc.HealthStub(self.channel)
+        self.health = health_pb2_grpc.HealthStub(self.channel)
         self.http = httpx.Client(base_url=self.url, timeout=timeout)
 
     def predict(self, signature: str, inputs: dict, **spec) -> dict:
@@ -151,7 +151,7 @@ class Server:
         }
 
     def healthy(self) -> bool:
-        answer = self._health.Check(health_pb2.HealthCheckRequest(), timeout=self.timeout)
+        answer = self.health.Check(health_pb2.HealthCheckRequest(), timeout=self.timeout)
         return answer.status == health_pb2.HealthCheckResponse.SERVING
 
     def stop(self, number: int = signal.SIGTERM) -> programs.Program:

@@ -4,6 +4,7 @@ import pytest
 
 from mrnn_tf.data.listing import CaptionedImage
 from mrnn_tf.data.readers import coco, read_dataset
+from mrnn_tf.errors import UserError
 
 
 def coco_file(part, image_ids, texts=("A {}\n", "The {}")):
@@ -77,6 +78,14 @@ def test_coco_quirks_are_reported(tmp_path, write, problems):
     assert problems.names("captions of an unknown image") == [f"{path}: image 77"]
     assert problems.names("malformed entry") == [f"{path}: images[2]", f"{path}: annotations[3]"]
     assert problems.names("listed image without captions") == ["2"]
+
+
+@pytest.mark.parametrize("annotations", [None, 7, {"image_id": 1, "caption": "A"}])
+def test_coco_annotations_that_are_no_list_are_refused(annotations, write, problems):
+    content = coco_file("train2014", [1]) | {"annotations": annotations}
+    source = write({"captions_train2014.json": content})
+    with pytest.raises(UserError, match=r"captions_train2014\.json.* a list too"):
+        read_dataset("coco", source, problems)
 
 
 def test_coco_image_list_alone_is_for_testing(tmp_path, write, problems):

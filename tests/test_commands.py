@@ -159,7 +159,7 @@ def test_a_sentence_of_too_many_words_is_an_error(ask, server, photos):
         (["next", "11.png", "a dog"], "11.png  a dog  (log P)\n   -0.500  dog\n   -1.000  größe\n"),
         (["next", "11.png"], "11.png  (log P)\n   -0.500  </s>\n   -1.000  größe\n"),
         (["encode", "11.png"], "11.png\n11 5 255\n"),
-        (["prefix", "a dog"], "a dog  (log P)\n    2.500  a dog.jpg\n"),
+        (["prefix", "a dog"], "a dog  (log P of the words)\n    2.500  a dog.jpg\n"),
         (
             ["search", "dog", "cat"],
             "dog  (log P)\n    2.500  dog.jpg\ncat  (log P)\n    2.500  cat.jpg\n",

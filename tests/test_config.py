@@ -27,6 +27,8 @@ def test_an_unknown_field_is_named_together_with_the_known_ones():
         ({"dropout_embedding": 1.0}, "`ModelConfig.dropout_embedding` must be .*below 1; got 1.0"),
         ({"dropout_embedding": float("nan")}, "`ModelConfig.dropout_embedding` must be"),
         ({"dropout_embedding": "0.5"}, "`ModelConfig.dropout_embedding` must be of type float"),
+        ({"recurrent": 10**400}, "`ModelConfig.recurrent` must be of type int"),
+        ({"feature_norm": 10**400}, "`ModelConfig.feature_norm` must be of type float"),
         ({"feature_norm": -1.0}, "`ModelConfig.feature_norm` must be of type float, at least 0"),
     ],
 )

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ import programs
 import pytest
 import tensorflow as tf
 import tensorflow_text as tf_text
+from tensorflow.core.protobuf import fingerprint_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 from export import check, fresh, saved_model, warmup
-from mrnn_tf import schema
+from mrnn_tf import schema, versions
 from mrnn_tf import text as tokenizer
 from mrnn_tf.config import VARIANTS, BeamSearch, ModelConfig, RunConfig, TrainConfig
 from mrnn_tf.errors import UserError
@@ -227,11 +229,24 @@ def test_texts_of_too_many_words_are_checked_too(tiny_job, variant):
         assert is_there.tolist() == [False, name != "sentence_vector", False]
 
 
+def test_the_id_of_a_version_is_not_random(tmp_path):
+    contents = set()
+    for name in ("0aa1", "7fff"):
+        fingerprint = fingerprint_pb2.FingerprintDef(saved_model_checksum=17, uuid=name)
+        (tmp_path / "f.pb").write_bytes(fingerprint.SerializeToString())
+        saved_model._derive_id(tmp_path / "f.pb")
+        contents.add((tmp_path / "f.pb").read_bytes())
+    [content] = contents
+    found = fingerprint_pb2.FingerprintDef.FromString(content)
+    assert found.saved_model_checksum == 17 and uuid.UUID(found.uuid).version == 5
+
+
 def test_remote_places_get_the_model_last(tiny_job):
     run = Run.load(tiny_job)
     saved_model.export_run(run, small(run), "ram://models/mrnn/3")
     assert saved_model.version_directory("ram://models/mrnn", None) == "ram://models/mrnn/4"
-    loaded = tf.saved_model.load("ram://models/mrnn/3")
+    versions.check("ram://models/mrnn/3", everything=True)
+    loaded = versions.load("ram://models/mrnn/3")
     assert "beam_decode" in loaded.signatures
 
 

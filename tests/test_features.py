@@ -46,8 +46,14 @@ def test_bad_tables_are_refused_in_one_sentence(files):
     with pytest.raises(ValueError, match=r"float array of shape \[images, size\]"):
         FeatureTable(str(folder / "flat.npy"), names)
     (folder / "text.npy").write_text("no array")
-    with pytest.raises(ValueError, match="not a readable NumPy file"):
+    with pytest.raises(ValueError, match="no readable NumPy file"):
         FeatureTable(str(folder / "text.npy"), names)
+    (folder / "latin.txt").write_bytes(b"a.jpg\nb.jpg\n\xe9.jpg\n")
+    with pytest.raises(ValueError, match=r"latin\.txt is not a text in UTF-8"):
+        FeatureTable(features, str(folder / "latin.txt"))
+    np.savez(folder / "half.npz", features=array, names=["a.jpg", "b.jpg", "\ud800.jpg"])
+    with pytest.raises(ValueError, match=r"half\.npz has a name that is not Unicode"):
+        FeatureTable(str(folder / "half.npz"))
     array[1, 2] = np.nan
     np.save(folder / "nan.npy", array)
     with pytest.raises(ValueError, match=r"NaN or infinity in row 1 \(b.jpg\)"):

@@ -133,3 +133,20 @@ def test_arrays_are_read_or_refused_by_name(tmp_path):
         (tmp_path / "a.npz").write_bytes(content)
         with pytest.raises(ValueError, match=r"a\.npz is damaged .*: delete it and run the same"):
             files.read_arrays(path)
+
+
+@pytest.mark.parametrize(
+    "content", [b"[" * 100_000, rb'["half an emoji \ud83d"]', b'["\xed\xa0\x80"]', b"9" * 5000]
+)
+def test_json_that_no_value_can_be_made_of_is_refused(tmp_path, content):
+    (tmp_path / "f.json").write_bytes(content)
+    with pytest.raises(files.UserError, match=r"f\.json is not whole JSON .*: a list is wanted"):
+        files.read_json(str(tmp_path / "f.json"), "a list is wanted")
+
+
+def test_text_is_utf8_with_or_without_a_mark(tmp_path):
+    (tmp_path / "f.txt").write_text("\ufeffcaf\u00e9\n")
+    assert files.read_text(str(tmp_path / "f.txt")) == "caf\u00e9\n"
+    (tmp_path / "f.txt").write_bytes(b"caf\xe9\n")
+    with pytest.raises(files.UserError, match=r"f\.txt is not a text in UTF-8"):
+        files.read_text(str(tmp_path / "f.txt"))

@@ -1,6 +1,7 @@
 import pytest
 
 from mrnn_tf.data.readers import read_dataset
+from mrnn_tf.errors import UserError
 
 
 def annotation(description):
@@ -50,4 +51,14 @@ def test_iaprtc12_without_a_list_names_it(write, problems):
         "iaprtc12_train_list.txt": "00/25\n",
     }
     with pytest.raises(FileNotFoundError, match=r"iaprtc12_test_list\.txt"):
+        read_dataset("iaprtc12", write(files), problems)
+
+
+def test_iaprtc12_lists_are_texts(write, problems):
+    files = {
+        "annotations_complete_eng/00/25.eng": annotation("a;</DESCRIPTION>"),
+        "iaprtc12_train_list.txt": b"00/25\xff\n",
+        "iaprtc12_test_list.txt": "",
+    }
+    with pytest.raises(UserError, match=r"iaprtc12_train_list\.txt is not a text in UTF-8"):
         read_dataset("iaprtc12", write(files), problems)

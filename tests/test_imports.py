@@ -8,8 +8,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 LAYERS = [
     {"mrnn_tf.schema", "mrnn_tf.errors", "mrnn_tf.extras", "mrnn_tf.escape"},
-    {"mrnn_tf.config", "mrnn_tf.photos", "mrnn_tf.fingerprints", "mrnn_tf.progress"},
-    {"mrnn_tf.presets", "mrnn_tf.program", "mrnn_tf.files"},
+    {"mrnn_tf.config", "mrnn_tf.arrays", "mrnn_tf.fingerprints", "mrnn_tf.progress"},
+    {"mrnn_tf.presets", "mrnn_tf.program", "mrnn_tf.files", "mrnn_tf.photos"},
     {"mrnn_tf.checksums", "mrnn_tf.batch"},
     {"mrnn_tf.versions"},
     {"mrnn_tf.text", "mrnn_tf.vision"},
@@ -66,3 +66,11 @@ def test_a_module_imports_only_from_its_own_layer_and_below(path):
 
 def test_the_schema_imports_nothing():
     assert imported(ROOT / "mrnn_tf" / "schema.py") == set()
+
+
+def test_nothing_is_unpickled():
+    loaders = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "marshal", "shelve", "torch"}
+    for path in FILES:
+        tops = {name.partition(".")[0] for name in imported(path)}
+        assert not tops & loaders, f"{path} imports {tops & loaders}"
+        assert "allow_pickle=True" not in path.read_text()

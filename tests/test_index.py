@@ -110,6 +110,9 @@ def test_the_index_of_another_model_is_refused(tmp_path):
     index(entries()).save(str(tmp_path))
     with pytest.raises(ValueError, match=r"index of another model: its fingerprint is abc, .*xyz"):
         Index.load(str(tmp_path), "xyz")
+    tiny.edit(tmp_path / "header.json", lambda header: header.update(model={}))
+    with pytest.raises(ValueError, match=r"index of another model: its fingerprint is \{\}"):
+        Index.load(str(tmp_path), "xyz")
 
 
 def test_a_damaged_index_is_refused(tmp_path):
@@ -129,12 +132,18 @@ def test_a_damaged_index_is_refused(tmp_path):
     with pytest.raises(ValueError, match=r"captions\.content\.npy cannot be read"):
         Index.load(folder)
     whole.save(folder)
+    tiny.edit(tmp_path / "header.json")
+    (tmp_path / "words.npy").write_bytes(b"\x93NUMPY\x01\0\x04\0{(: ")
+    with pytest.raises(ValueError, match=r"words\.npy cannot be read: .*no readable NumPy file"):
+        Index.load(folder)
+    whole.save(folder)
     (tmp_path / "words.npy").unlink()
     with pytest.raises(FileNotFoundError, match=r"words\.npy is missing: make the index again"):
         Index.load(folder)
     tiny.edit(tmp_path / "header.json")
     with pytest.raises(ValueError, match=r"words\.npy cannot be read"):
         Index.load(folder)
-    (tmp_path / "header.json").write_text(json.dumps({"model": "abc"}))
-    with pytest.raises(ValueError, match="is not the header of an index"):
-        Index.load(folder)
+    for header in (json.dumps({"model": "abc"}), "[" * 100_000):
+        (tmp_path / "header.json").write_text(header)
+        with pytest.raises(ValueError, match="the header of an index"):
+            Index.load(folder)

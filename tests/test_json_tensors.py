@@ -1,5 +1,7 @@
 """The two JSON formats of TF Serving, both ways."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -61,6 +63,7 @@ BAD = {
     "truth": (ONE, {"inputs": [[1, True]]}, "got JSON's bool"),
     "text": (ONE, {"inputs": [["1", 2]]}, "got JSON's str"),
     "deep": (ONE, {"inputs": [[[1], [2]]]}, "got JSON's list"),
+    "deeper": (ONE, {"inputs": functools.reduce(lambda x, _: [x], range(50), 1)}, "more than 32"),
     "flat": (ONE, {"inputs": [1, 2]}, "must have the shape [?, 2], got [2]"),
     "ragged": (ONE, {"inputs": [[1, 2], [3]]}, "not regular"),
     "ragged rows": (ONE, {"instances": [[1, 2], 3]}, "not regular"),

@@ -31,6 +31,8 @@ def test_jsonl_defaults(tmp_path, write, problems):
         (b'{"image": "a.jpg"', "line that is not JSON"),
         (b'{"image": "caf\xe9.jpg"}', "line that is not Unicode"),
         (rb'{"image": "a.jpg", "captions": ["half an emoji \ud83d"]}', "line that is not Unicode"),
+        (b'{"image": "a.jpg", "id": %s}' % (b"9" * 5000), "line that is not JSON"),
+        (b"[" * 100_000, "line that is not JSON"),
         (b'["a.jpg"]', "line that is not a JSON object"),
         (b'{"captions": ["a"]}', "`image` is not a file name"),
         (b'{"image": 7}', "`image` is not a file name"),

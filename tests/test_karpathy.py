@@ -18,6 +18,8 @@ def test_karpathy_coco(tmp_path, write, problems):
         karpathy_entry("x.jpg", "unknown", "X", filepath="val2014"),
         {"filename": "m.jpg", "split": "train"},
         karpathy_entry("n.jpg", "train") | {"sentences": [{"raw": None}]},
+        karpathy_entry("p.jpg", "train", "P", filepath=7),
+        karpathy_entry("q.jpg", "train", "Q", filepath=["val2014"]),
     ]
     content = {"dataset": "coco", "images": entries}
     files = {"dataset_coco.json": content, "images/val2014/v.jpg": "any"}
@@ -30,7 +32,7 @@ def test_karpathy_coco(tmp_path, write, problems):
     assert problems.names("image in no split") == ["x.jpg"]
     assert problems.names("listed image without captions") == ["s.jpg"]
     path = str(tmp_path / "dataset_coco.json")
-    assert problems.names("malformed entry") == [f"{path}: images[5]", f"{path}: images[6]"]
+    assert problems.names("malformed entry") == [f"{path}: images[{n}]" for n in (5, 6, 7, 8)]
 
 
 @pytest.mark.parametrize("folder", ["images", "Flicker8k_Dataset", "flickr30k-images", ""])

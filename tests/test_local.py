@@ -13,6 +13,7 @@ import numpy as np
 import programs
 import pytest
 import served
+from grpc_health.v1 import health_pb2
 from tensorflow_serving.apis import (
     classification_pb2,
     get_model_metadata_pb2,
@@ -161,6 +162,9 @@ def test_status_and_health(server):
     assert server.status() == {3: ("AVAILABLE", "")}
     assert refused(server.status, "none")[0] == "NOT_FOUND"
     assert server.healthy()
+    watched = server.health.Watch(health_pb2.HealthCheckRequest(), timeout=60)
+    assert next(watched).status == health_pb2.HealthCheckResponse.SERVING
+    watched.cancel()
 
 
 def test_rest_status_and_metadata(server):

@@ -15,6 +15,7 @@ from pycocoevalcap.rouge.rouge import Rouge
 from pycocoevalcap.tokenizer.ptbtokenizer import PTBTokenizer
 
 from mrnn_tf.data import demo
+from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import captions, coco
 
 REFERENCES = {
@@ -311,6 +312,14 @@ def test_foreign_results_are_refused(write, content, problem):
     folder = write({"results.json": content})
     with pytest.raises(ValueError, match=f"results.json.*{problem}"):
         coco.read_results(f"{folder}/results.json")
+
+
+def test_results_nested_as_deep_as_can_be_read_are_refused(tmp_path):
+    path = tmp_path / "results.json"
+    for depth in range(850, 1000):  # of the last ones that are read, none could be written
+        path.write_text("[" * depth + "]" * depth)
+        with pytest.raises(UserError, match=r"results\.json"):
+            coco.read_results(str(path))
 
 
 @pytest.mark.parametrize(

@@ -199,17 +199,11 @@ def test_every_error_of_pillow_is_one_sentence(content, error):
 
 @pytest.mark.parametrize(
     "values",
-    [
-        np.zeros([1, 3]),
-        np.array(["a"]),
-        np.array([np.nan]),
-        np.array([1e300]),
-        np.array([{}], object),
-    ],
+    [np.zeros([1, 3]), np.array(["a"]), np.array([np.nan]), np.array([1e300]), np.zeros([])],
 )
 def test_what_are_no_features_is_named(tmp_path, values):
-    np.save(tmp_path / "f.npy", values, allow_pickle=True)
-    with pytest.raises(ValueError, match=r"f\.npy: "):
+    np.save(tmp_path / "f.npy", values)
+    with pytest.raises(ValueError, match=r"f\.npy: features are finite numbers"):
         photos.load(str(tmp_path / "f.npy"))
 
 
@@ -225,7 +219,7 @@ def test_what_is_no_npy_file_is_named(tmp_path):
     large, larger = npy(f"({10**12},)"), npy(f"({10**24},)")
     for content in (b"", b"hello", zipped.getvalue(), npy("(((("), large, larger):
         (tmp_path / "f.npy").write_bytes(content)
-        with pytest.raises(ValueError, match=r"f\.npy: no array"):
+        with pytest.raises(ValueError, match=r"f\.npy is no readable NumPy file"):
             photos.load(str(tmp_path / "f.npy"))
 
 

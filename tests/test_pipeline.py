@@ -214,3 +214,15 @@ def test_features_that_are_not_finite_are_refused_by_name(tmp_path, vocabulary, 
     sentence = r"holds NaN or infinity in the features of of 2 \[x.*: prepare it again"
     with pytest.raises(ValueError, match=sentence), records.naming_corruption(data):
         list(read(source))
+
+
+def test_an_id_that_is_not_utf8_does_not_fail_the_others(tmp_path):
+    data = tiny.write(str(tmp_path / "data"), (("val", 2),), shards=1)
+    [path] = records.shard_paths(data, "val", 1)
+    foreign = records.serialize("X.jpg", ["a dog"], np.ones(12)).replace(b"X.jpg", b"\xff.jpg")
+    with tf.io.TFRecordWriter(path) as writer:
+        writer.write(foreign)
+        writer.write(records.serialize("b.jpg", ["a cat"], np.ones(12)))
+    tiny.edit(f"{data}/{schema.DATASET_FILE}")
+    read = list(pipeline.captions_by_id(data, "val"))
+    assert read == [("\ufffd.jpg", ["a dog"]), ("b.jpg", ["a cat"])]

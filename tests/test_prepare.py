@@ -1,6 +1,7 @@
 """`python -m trainer.prepare` as a user runs it: real images, real Beam, real processes."""
 
 import dataclasses
+import io
 import json
 import os
 import time
@@ -14,6 +15,7 @@ from PIL import Image
 
 from mrnn_tf import files, schema, text
 from mrnn_tf.data import pipeline, records
+from mrnn_tf.errors import UserError
 
 
 @pytest.fixture
@@ -63,11 +65,18 @@ def test_images_become_features_and_bad_ones_are_reported(prepare, photos, tmp_p
     assert info.identity.startswith("efficientnet_lite0:") and info.feature_size == 1280
     assert sorted(os.listdir(output)) == [
         "dataset.json",
+        "problems.jsonl",
         "train-00000-of-00002.tfrecord",
         "train-00001-of-00002.tfrecord",
         "val-00000-of-00001.tfrecord",
         "vocabulary.txt",
     ]
+    problems = (output / "problems.jsonl").read_text()
+    assert f"All 2 problems are in {output}/problems.jsonl" in done.err
+    [undecodable, missing] = map(json.loads, problems.splitlines())
+    assert undecodable.pop("detail").startswith(f"{photos}/3.jpg: jpeg::Uncompress failed")
+    assert undecodable == {"problem": "image cannot be decoded", "name": "3.jpg"}
+    assert missing["name"] == "7.jpg" and "No such file" in missing["detail"]
     vocabulary = text.Vocabulary.load(str(output / schema.VOCABULARY_FILE))
     assert vocabulary.words[4:] == ("a", "dog", "number", "runs")
     [batch] = pipeline.image_batches(pipeline.Source(str(output), "val", vocabulary, "images"), 8)
@@ -80,6 +89,7 @@ def test_images_become_features_and_bad_ones_are_reported(prepare, photos, tmp_p
     assert not (output / ".work").exists()
     again = prepare(*arguments)
     assert again.code == 0 and "holds this dataset already" in again.err
+    assert (output / "problems.jsonl").read_text() == problems
     strict = prepare(*arguments[:5], tmp_path / "strict", "--strict")
     assert strict.code == 1 and "--strict: 1 x image cannot be decoded" in strict.err
     assert not (tmp_path / "strict" / "dataset.json").exists()
@@ -99,6 +109,14 @@ def test_photographs_are_prepared_upright(prepare, tmp_path):
     difference = np.linalg.norm(upright - upright[0], axis=1).max()
     assert difference < 0.2 * np.linalg.norm(stored[1:] - stored[0], axis=1).min()
 
+    # Small pictures are stored by default, upright too, and nothing takes them for images.
+    assert source.info.stores == ("features", "pictures") and "--nopictures" in done.out
+    pictures = dict(pipeline.pictures(str(tmp_path / "data"), "val"))
+    sizes = [Image.open(io.BytesIO(pictures[f"{i}.jpg"])).size for i in range(len(upright))]
+    assert len(pictures) == len(lines) and len(set(sizes)) == 1 and min(sizes[0]) <= 256
+    with pytest.raises(UserError, match="but no images: prepare it with --store images or both"):
+        dataclasses.replace(source, stores="images")
+
 
 def test_python_prepares_by_one_options_object(photos, features, tmp_path):
     with warnings.catch_warnings():
@@ -115,7 +133,12 @@ def test_python_prepares_by_one_options_object(photos, features, tmp_path):
     )
     info = preparation.prepare(options)
     assert info == records.DatasetInfo.load(str(tmp_path / "data"))
-    assert info.splits["train"].images == 6
+    assert info.splits["train"].images == 6 and not info.problems
+    # Features of a table need no image file; a picture is stored of those that can be read.
+    pictures = {
+        name for split in info.splits for name, _ in pipeline.pictures(options.output, split)
+    }
+    assert pictures == {f"{i}.jpg" for i in range(10)} - {"3.jpg", "7.jpg"}
     assert preparation.prepare(options) == info  # it is there already
     with pytest.raises(ValueError, match="`crops` goes with `encoder`, not with `features`"):
         preparation.prepare(dataclasses.replace(options, crops=10))

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mrnn_tf import config
+from mrnn_tf import config, program
 from mrnn_tf.consensus.similarity import SIMILARITIES
 from mrnn_tf.data import readers
 from mrnn_tf.vision import encoders
@@ -62,3 +62,20 @@ def test_what_help_lists_is_there():
     assert encoders.NAMES == config.ENCODERS
     assert tuple(sorted(readers.READERS)) == config.DATASETS
     assert {*SIMILARITIES, config.COMBINED} == {*config.BY_NEIGHBOURS}
+
+
+def test_ctrl_c_is_one_line_and_the_exit_code_of_a_signal():
+    code = """
+import os, signal, time
+from mrnn_tf import program
+def work(_):
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(10)
+program.run(work)
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "stopped by Ctrl-C\n")
+
+
+def test_a_sentence_shows_no_escapes_of_a_terminal():
+    assert program.sentence(OSError("a\x1b[2J.jpg:\n  gone")) == "a\\x1b[2J.jpg: gone"

@@ -1,5 +1,6 @@
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import tiny
 
 from mrnn_tf import schema
 from mrnn_tf.data import records
+from mrnn_tf.errors import UserError
 
 
 def test_a_record_survives_the_round_trip(tiny_data):
@@ -48,6 +50,53 @@ def test_a_dataset_without_its_marker_is_not_whole(tmp_path):
     (tmp_path / schema.DATASET_FILE).write_text(json.dumps({"splits": {}}))
     with pytest.raises(ValueError, match="of mrnn_tf: "):
         records.DatasetInfo.load(str(tmp_path))
+
+
+COUNTS = {"images": 24, "captions": 72, "shards": 2}
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"encoder": {"name": "vgg16"}},
+        {"encoder": {"identity": 7}},
+        {"encoder": []},
+        {"feature_size": "12"},
+        {"stores": "features"},
+        {"splits": {"train": COUNTS | {"images": "24"}}},
+        {"splits": {"train": COUNTS | {"images": -1}}},
+        {"splits": {"train": COUNTS | {"shards": 10**12}}},
+        {"splits": {"train": COUNTS | {"shards": {}}}},
+        {"splits": {"../train": COUNTS}},
+        {"splits": {"train": [24, 72, 2]}},
+    ],
+)
+def test_a_damaged_description_is_refused(tiny_data, tmp_path, damage):
+    marker = shutil.copy(Path(tiny_data) / schema.DATASET_FILE, tmp_path)
+    tiny.edit(marker, lambda content: content.update(damage))
+    with pytest.raises(UserError, match=r"dataset\.json is not a dataset\.json of mrnn_tf: "):
+        records.DatasetInfo.load(str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        b"no record",
+        b"\n\xff",
+        records.serialize("a.jpg", ["a dog"], np.zeros(3)),
+        records.serialize("a.jpg", ["a dog"]),
+        # Its bytes are in TensorFlow's error, which then cannot be decoded.
+        records.serialize("a.jpg", ["a dog"], encoded=b"\x89PNG") + b"\xff",
+    ],
+)
+def test_a_record_of_another_form_is_named(tiny_data, tmp_path, record):
+    copy = shutil.copytree(tiny_data, tmp_path / "data")
+    with tf.io.TFRecordWriter(str(copy / "val-00001-of-00002.tfrecord")) as writer:
+        writer.write(record)
+    info = records.DatasetInfo.load(str(copy))
+    sentence = r"val-00001-of-00002\.tfrecord is corrupt at record 0: it is no image"
+    with pytest.raises(UserError, match=sentence), records.naming_corruption(str(copy)):
+        records.parse(tf.constant([record]), info, info.stores)
 
 
 def test_an_unknown_split_is_named(tiny_data):

@@ -1,5 +1,6 @@
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import tiny
 from mrnn_tf import config, files, run, schema, text
 from mrnn_tf.config import ModelConfig, RunConfig, TrainConfig
 from mrnn_tf.data import pipeline, records
+from mrnn_tf.errors import UserError
 
 SMALL = {"embedding_1": 3, "embedding_2": 4, "recurrent": 4, "multimodal": 5}
 
@@ -60,6 +62,19 @@ def test_a_directory_without_a_run_is_refused(tmp_path):
         run.Run.load(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [{"vocabulary_size": [9]}, {"feature_size": 0}, {"encoder": "vgg16"}, {"encoder": {}},
+     {"encoder": {"identity": 7}}, {"encoder": {"identity": "a", "b": [[]]}},
+     {"dataset": None}, {"model": []}],
+)  # fmt: skip
+def test_a_damaged_configuration_is_refused(tiny_job, tmp_path, damage):
+    marker = shutil.copy(Path(tiny_job) / "config.json", tmp_path)
+    tiny.edit(marker, lambda content: content.update(damage))
+    with pytest.raises(UserError, match=r"config\.json is not the configuration of a run"):
+        run.load_config(str(tmp_path))
+
+
 def test_a_run_of_an_earlier_version_is_read(tiny_job, tmp_path):
     old = shutil.copytree(tiny_job, tmp_path / "job")
     tiny.edit(old / "config.json")
@@ -92,6 +107,8 @@ def test_no_image_is_the_mean_one(tiny_data):
     network.take_mean(source)
     features = np.concatenate([batch["features"] for batch in network.images(source, 7)])
     np.testing.assert_allclose(network.mean_features, features.mean(0), rtol=1e-5)
+    projected = network.model.project_image(features)["multimodal"].numpy()
+    np.testing.assert_allclose(network.mean_projection(), projected.mean(0), rtol=1e-3, atol=1e-5)
     expected = network.model.project_image(features.mean(0, keepdims=True))["multimodal"]
     np.testing.assert_allclose(network.blank(3)["multimodal"], np.repeat(expected, 3, 0), rtol=1e-4)
 
@@ -102,7 +119,10 @@ def test_an_export_is_the_run_that_it_was_made_from(models, tiny_job, tmp_path):
     assert (exported.config, exported.step) == (original.config, original.step)
     assert exported.vocabulary.words == original.vocabulary.words
     assert exported.fingerprint == original.fingerprint
-    np.testing.assert_array_equal(exported.network.mean_features, original.network.mean_features)
+    for name in ("mean_features", "mean_normalized"):
+        means = [getattr(each.network, name).numpy() for each in (exported, original)]
+        assert means[0].any()
+        np.testing.assert_array_equal(*means)
     assert run.Run.from_saved_model(str(models / "mrnn" / "1")).fingerprint != exported.fingerprint
     with pytest.raises(FileNotFoundError, match=r"holds no assets/config\.json"):
         run.Run.from_saved_model(str(tmp_path))

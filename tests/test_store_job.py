@@ -188,9 +188,8 @@ def test_a_killed_job_is_finished_by_the_same_command(fill, model, tmp_path, cap
 
 def test_counts_are_those_of_the_dataset(fill, tmp_path):
     data = tiny.write(str(tmp_path / "data"))
-    facts = json.loads((tmp_path / "data" / "dataset.json").read_text())
-    facts["splits"]["val"]["captions"] += 1
-    (tmp_path / "data" / "dataset.json").write_text(json.dumps(facts))
+    marker = tmp_path / "data" / "dataset.json"
+    tiny.edit(marker, lambda facts: facts["splits"]["val"].update(captions=37))
     with pytest.raises(UserError, match=r"'val' hold 12 images and 36 captions, but dataset.json"):
         fill(data=data)
 
@@ -202,6 +201,7 @@ def test_an_image_whose_features_are_not_finite_is_refused_by_name(fill, tmp_pat
     [path] = records.DatasetInfo.load(data).shards(data, "val")
     with tf.io.TFRecordWriter(path) as writer:
         writer.write(records.serialize("bad.jpg", ["a dog"], np.full(12, np.nan)))
+    records.DatasetInfo.load(data).save(data)
     with pytest.raises(UserError, match=r"holds NaN or infinity in the features of bad\.jpg"):
         fill(data=data)
 

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 
 from mrnn_tf import schema, text
+from mrnn_tf.errors import UserError
 
 TEXTS = [
     "A man 's dog, RUNNING!",
@@ -158,5 +159,8 @@ def test_bad_vocabularies_are_refused(tmp_path):
     (tmp_path / "foreign.txt").write_text("a\nb\n")
     with pytest.raises(ValueError, match=r"foreign.txt.*begins with <pad>"):
         text.Vocabulary.load(str(tmp_path / "foreign.txt"))
+    (tmp_path / "latin.txt").write_bytes(b"<pad>\n<s>\n</s>\n<unk>\ncaf\xe9\n")
+    with pytest.raises(UserError, match=r"latin\.txt is not a text in UTF-8"):
+        text.Vocabulary.load(str(tmp_path / "latin.txt"))
     with pytest.raises(ValueError, match="'dog' twice"):
         text.Vocabulary((*schema.RESERVED_WORDS, "dog", "dog"))

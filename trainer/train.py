@@ -148,6 +148,7 @@ def train(
     last_good = checkpoints.restore()
     if last_good:
         logging.info("Resuming from %s", last_good)
+        network.add_mean_normalized()
     else:
         logging.info("Starting at step 0: %s holds no checkpoint.", options.checkpoint_dir)
         network.take_mean(source)

@@ -1,12 +1,12 @@
 """Precomputed features: a memory-mapped array with one row per named image."""
 
 import hashlib
-import zipfile
 from collections.abc import Iterator
 
 import numpy as np
 import tensorflow as tf
 
+from mrnn_tf import arrays, files
 from mrnn_tf.errors import UserError
 
 _ROWS_AT_ONCE = 4096
@@ -29,6 +29,10 @@ class FeatureTable:
         if names is None and own_names is None:
             raise UserError(f"`features` {path} needs `names`, a file with the image of each row.")
         listed = _read_names(names) if names is not None else [str(n) for n in own_names]
+        try:
+            "\n".join(listed).encode()
+        except UnicodeEncodeError:
+            raise UserError(f"`names` {names or path} has a name that is not Unicode.") from None
         if len(listed) != len(self.array):
             own = f"`features` {path} has {len(self.array)} rows"
             raise UserError(f"{own}, but `names` {names or path} has {len(listed)} names.")
@@ -69,22 +73,19 @@ class FeatureTable:
 def _open(path: str) -> tuple[np.ndarray, np.ndarray | None]:
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(f"`features` {path} does not exist.")
-    try:
-        if not path.endswith(".npz"):
-            return np.load(path, mmap_mode="r", allow_pickle=False), None
-        with np.load(path, allow_pickle=False) as archive:
-            arrays = {name: archive[name] for name in archive.files}
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"`features` {path} is not a readable NumPy file: {error}") from None
-    names = arrays.pop("names", None)
-    if "features" not in arrays and len(arrays) != 1:
-        held = ", ".join(arrays) or "none"
-        raise UserError(f"`features` {path} must hold one array or `features`; it holds {held}.")
-    return arrays.get("features", next(iter(arrays.values()))), names
+    if not path.endswith(".npz"):
+        return arrays.read(path, f"`features` {path}"), None
+    held = arrays.read_archive(path, f"`features` {path}")
+    names = held.pop("names", None)
+    if "features" not in held and len(held) != 1:
+        received = ", ".join(held) or "none"
+        raise UserError(
+            f"`features` {path} must hold one array or `features`; it holds {received}."
+        )
+    return held.get("features", next(iter(held.values()))), names
 
 
 def _read_names(path: str) -> list[str]:
     if not tf.io.gfile.exists(path):
         raise FileNotFoundError(f"`names` {path} does not exist.")
-    with tf.io.gfile.GFile(path) as file:
-        return [line.strip() for line in file.read().splitlines() if line.strip()]
+    return [line.strip() for line in files.read_text(path).splitlines() if line.strip()]

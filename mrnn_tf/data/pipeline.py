@@ -109,7 +109,10 @@ def captions_by_id(directory: str, split: str) -> Iterator[tuple[str, list[str]]
     for batch in parsed(dataset, info):
         captions = batch[schema.CAPTIONS].to_list()
         for image_id, texts in zip(batch[schema.IDS].numpy(), captions, strict=True):
-            yield image_id.decode(), [text.decode(errors="replace") for text in texts]
+            yield (
+                image_id.decode(errors="replace"),
+                [text.decode(errors="replace") for text in texts],
+            )
 
 
 def pictures(directory: str, split: str) -> Iterator[tuple[str, bytes]]:

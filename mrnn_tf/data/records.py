@@ -1,5 +1,7 @@
 """TFRecord shards of `tf.train.Example`, one per image, and the `dataset.json` beside them."""
 
+# ruff: noqa: RUF009 (`field` makes fields, not values)
+
 import contextlib
 import dataclasses
 import os
@@ -10,35 +12,49 @@ import tensorflow as tf
 
 from mrnn_tf import checksums, schema
 from mrnn_tf.checksums import Checksums
+from mrnn_tf.config import REQUIRED, Config, check_identity, field
 from mrnn_tf.errors import UserError
 
 _NOT_FINITE = "holds NaN or infinity in the features of "
+_STORES = (schema.FEATURES, schema.IMAGES, schema.PICTURES)
+# Of a record that is not of the dataset; TensorFlow fails to decode an error that quotes its bytes.
+UNPARSABLE = (tf.errors.InvalidArgumentError, UnicodeDecodeError)
 
 
 @dataclasses.dataclass(frozen=True)
-class SplitCounts:
+class SplitCounts(Config):
     """What one split holds."""
 
-    images: int
-    captions: int
-    shards: int
+    images: int = field(REQUIRED, "images", at_least=0)
+    captions: int = field(REQUIRED, "captions of all images", at_least=0)
+    shards: int = field(REQUIRED, "files", at_least=0, below=1_000_000)
 
 
 @dataclasses.dataclass(frozen=True)
-class DatasetInfo:
+class DatasetInfo(Config):
     """The contents of `dataset.json`: written last, so a dataset without it is not whole."""
 
-    dataset: str
-    splits: dict[str, SplitCounts]
-    stores: tuple[str, ...]  # of schema.FEATURES, schema.IMAGES, schema.PICTURES
-    encoder: dict | None  # what made the features; `identity` is compared, the rest is for people
-    feature_size: int | None
-    tokenizer: dict
-    vocabulary_size: int | None
-    problems: dict[str, int]
-    fingerprint: str
-    tool_version: str
+    dataset: str = field(REQUIRED, "name of the format")
+    splits: dict = field(REQUIRED, "`SplitCounts` by the name of the split")
+    stores: tuple[str, ...] = field(REQUIRED, "what is stored of an image", choices=_STORES)
+    # `identity` is compared, the rest is for people.
+    encoder: dict | None = field(REQUIRED, "what made the features")
+    feature_size: int | None = field(REQUIRED, "values of an image", at_least=1)
+    tokenizer: dict = field(REQUIRED, "settings of the tokeniser")
+    vocabulary_size: int | None = field(REQUIRED, "words, with the reserved ones", at_least=1)
+    problems: dict = field(REQUIRED, "how many of each kind were found")
+    fingerprint: str = field(REQUIRED, "tells the dataset from others")
+    tool_version: str = field(REQUIRED, "version of the package that wrote it")
     checksums: Checksums = dataclasses.field(default=Checksums("", ""), compare=False, repr=False)
+
+    def __post_init__(self):
+        super().__post_init__()
+        if unknown := [split for split in self.splits if split not in schema.SPLITS]:
+            raise UserError(
+                f"`DatasetInfo.splits` are of {', '.join(schema.SPLITS)}; got {unknown[0]}."
+            )
+        if self.encoder:
+            check_identity("DatasetInfo.encoder", self.encoder)
 
     @property
     def identity(self) -> str | None:
@@ -67,10 +83,12 @@ class DatasetInfo:
         wanted = "the description of a dataset is wanted"
         fields, sums = checksums.read(path, wanted, directory, remedy)
         try:
-            splits = {name: SplitCounts(**counts) for name, counts in fields["splits"].items()}
+            splits = {
+                name: SplitCounts.from_dict(counts) for name, counts in fields["splits"].items()
+            }
             fields |= {"splits": splits, "stores": tuple(fields["stores"])}
-            return cls(**fields, checksums=sums)
-        except (AttributeError, KeyError, TypeError) as error:
+            return cls.from_dict({**fields, "checksums": sums})
+        except (AttributeError, KeyError, TypeError, UserError) as error:
             raise UserError(f"{path} is not a dataset.json of mrnn_tf: {error}.") from error
 
     def shards(self, directory: str, split: str) -> list[str]:
@@ -158,12 +176,22 @@ def parse_image(serialized: tf.Tensor, size: int) -> tuple[tf.Tensor, tf.Tensor]
     return parsed[schema.IMAGE_FEATURES], parsed[schema.IMAGE_ENCODED]
 
 
-def count_records(path: str) -> int:
-    """Reads a shard to its end; a corrupt record is named with its index."""
+def count_records(path: str, info: DatasetInfo | None = None) -> int:
+    """Reads a shard to its end; a corrupt record is named with its index.
+
+    With `info` every record is parsed too, as the dataset describes it.
+    """
     count = 0
     try:
-        for _ in tf.data.TFRecordDataset(path):
+        for record in tf.data.TFRecordDataset(path):
+            if info:
+                parse(record[tf.newaxis], info, info.stores)
             count += 1
+    except UNPARSABLE as error:
+        raise UserError(
+            f"{path} is corrupt at record {count}: it is no image as {schema.DATASET_FILE} "
+            "describes it. Delete the dataset's folder and prepare it again."
+        ) from error
     except (tf.errors.DataLossError, tf.errors.OutOfRangeError) as error:
         raise UserError(
             f"{path} is corrupt at record {count}: {error.message.split(' [')[0]}. "
@@ -191,17 +219,15 @@ def naming_corruption(directory: str) -> Iterator[None]:
     """
     try:
         yield
-    except tf.errors.InvalidArgumentError as error:
-        _, found, name = error.message.partition(_NOT_FINITE)
-        if not found:
-            raise
-        name = name.partition("]")[0]
-        raise UserError(f"{directory} {_NOT_FINITE}{name}: prepare it again.") from None
-    except tf.errors.DataLossError:
+    except (tf.errors.DataLossError, *UNPARSABLE) as error:
+        _, found, name = getattr(error, "message", "").partition(_NOT_FINITE)
+        if found:
+            name = name.partition("]")[0]
+            raise UserError(f"{directory} {_NOT_FINITE}{name}: prepare it again.") from None
         info = DatasetInfo.load(directory)
         for split in info.splits:
             for path in shard_paths(directory, split, info.splits[split].shards):
-                count_records(path)
+                count_records(path, info)
         raise
 
 

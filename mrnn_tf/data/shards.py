@@ -115,22 +115,23 @@ def write_shard(
     # A runner may do an item twice; what a kill leaves goes with the working folder.
     partial = f"{shard.manifest}.{uuid.uuid4().hex}.partial"
     images.decode.get_concrete_function()  # threads that trace it at once would warn
-    with ThreadPoolExecutor() as pool, tf.io.TFRecordWriter(partial) as writer:
-        for start in range(0, len(rows), _IMAGES_AT_ONCE):
-            batch = rows[start : start + _IMAGES_AT_ONCE]
-            loaded = list(pool.map(lambda row: _load(row, stores, encoder, table), batch))
-            skipped += [image for image in loaded if isinstance(image, Skipped)]
-            whole = [image for image in loaded if isinstance(image, _Loaded)]
-            features = _features(whole, encoder, table)
-            for image, vector in zip(whole, features, strict=True):
-                texts = image.row["captions"]
-                stored = image.encoded, image.picture
-                writer.write(records.serialize(image.row["image_id"], texts, vector, *stored))
-                captions += len(texts)
-                pictures += image.picture is not None
-            written += len(whole)
-            done(len(batch))
-    tf.io.gfile.rename(partial, shard.output, overwrite=True)
+    with files.removed_on_failure(partial):
+        with ThreadPoolExecutor() as pool, tf.io.TFRecordWriter(partial) as writer:
+            for start in range(0, len(rows), _IMAGES_AT_ONCE):
+                batch = rows[start : start + _IMAGES_AT_ONCE]
+                loaded = list(pool.map(lambda row: _load(row, stores, encoder, table), batch))
+                skipped += [image for image in loaded if isinstance(image, Skipped)]
+                whole = [image for image in loaded if isinstance(image, _Loaded)]
+                features = _features(whole, encoder, table)
+                for image, vector in zip(whole, features, strict=True):
+                    texts = image.row["captions"]
+                    stored = image.encoded, image.picture
+                    writer.write(records.serialize(image.row["image_id"], texts, vector, *stored))
+                    captions += len(texts)
+                    pictures += image.picture is not None
+                written += len(whole)
+                done(len(batch))
+        tf.io.gfile.rename(partial, shard.output, overwrite=True)
     counts = {"images": written, "captions": captions, "pictures": pictures}
     folder, name = os.path.split(shard.output)
     checksums.write(shard.report, {**counts, "skipped": skipped}, folder, [name])

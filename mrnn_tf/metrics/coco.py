@@ -128,5 +128,8 @@ def _describe(content: Any) -> str:
 
 
 def _short(content: Any) -> str:
-    text = json.dumps(content)
+    try:
+        text = json.dumps(content)
+    except RecursionError:  # it was read with a little more room
+        text = "nested too deeply"
     return text if len(text) <= 60 else f"{text[:60]}..."

@@ -18,6 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from mrnn_tf import checksums, schema
+from mrnn_tf.arrays import read as read_array
 from mrnn_tf.checksums import Checksums
 from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.search import SentenceTable
@@ -179,7 +180,7 @@ class Index(Entries):
             raise UserError(f"{path} is not the header of an index: {error}") from error
         if model not in (None, header.model):
             raise UserError(
-                f"{folder} is the index of another model: its fingerprint is {header.model[:12]}, "
+                f"{folder} is the index of another model: its fingerprint is {header.model!s:.12}, "
                 f"this model's is {model[:12]}."
             )
         sums.check_sizes()
@@ -200,13 +201,13 @@ def _load_array(sums: Checksums, name: str, dtype: np.dtype, shape: tuple) -> np
     name = f"{name}.npy"
     path = tf.io.gfile.join(sums.folder, name)
     if "://" in path:
-        source, mode = io.BytesIO(sums.read(name)), None
+        source = io.BytesIO(sums.read(name))
     else:
         sums.check(name)
-        source, mode = path, "r"
+        source = path
     try:
-        array = np.load(source, mode)
-    except (OSError, ValueError, EOFError) as error:
+        array = read_array(source, path)
+    except UserError as error:
         raise UserError(f"{path} cannot be read: {error}; the index is damaged.") from error
     earlier = np.float32 if dtype == np.float16 else dtype
     if array.dtype not in (dtype, earlier) or array.shape != shape:

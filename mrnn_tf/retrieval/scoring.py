@@ -104,31 +104,6 @@ class Scorer:
         log_probs = softmax.in_blocks(score, tf.shape(pair)[0])
         return tf.scatter_nd(at, log_probs, tf.shape(words, tf.int64))
 
-    @tf.function(autograph=False, input_signature=[_SENTENCES, tf.TensorSpec([None])])
-    def rough_bounds(self, sentences: EncodedSentences, image: tf.Tensor) -> tf.Tensor:
-        """The highest log P [S] of sentences by an image a [M], without an expansion.
-
-        The sum of the softmax is at least that over the most frequent words, which a vocabulary
-        begins with, and the word itself.
-        """
-        at = tf.where(sentences.words != schema.PAD_ID)
-        kernel, bias = self.readout.kernel[:, :_FREQUENT], self.readout.bias[:_FREQUENT]
-        word_vectors = tf.transpose(self.readout.kernel)
-
-        def bound(numbers: tf.Tensor) -> tf.Tensor:
-            here = tf.gather(at, numbers)
-            words = tf.gather_nd(sentences.words, here)
-            m = scaled_tanh(tf.gather_nd(sentences.h, here) + image)
-            own = tf.reduce_sum(m * tf.gather(word_vectors, words), axis=1)
-            own += tf.gather(self.readout.bias, words)
-            is_rare = words >= tf.shape(bias)[0]
-            rare = tf.where(is_rare, own, -np.inf)[:, tf.newaxis]
-            logits = tf.concat([tf.matmul(m, kernel) + bias, rare], axis=1)
-            return own - tf.reduce_logsumexp(logits, axis=1)
-
-        values = softmax.in_blocks(bound, tf.shape(at)[0])
-        return tf.math.segment_sum(values, at[:, 0])
-
     @tf.function(autograph=False, input_signature=[_SENTENCES, _IDS, _INTS, _FLOATS, _INTS])
     def shared(
         self,
@@ -155,6 +130,31 @@ class Scorer:
             return own - tf.gather(tf.reduce_logsumexp(logits, axis=-1), row)
 
         return softmax.in_blocks(score, tf.size(columns))
+
+    @tf.function(autograph=False, input_signature=[_SENTENCES, tf.TensorSpec([None])])
+    def rough_bounds(self, sentences: EncodedSentences, image: tf.Tensor) -> tf.Tensor:
+        """The highest log P [S] of sentences by an image a [M], without an expansion.
+
+        The sum of the softmax is at least that over the most frequent words, which a vocabulary
+        begins with, and the word itself.
+        """
+        at = tf.where(sentences.words != schema.PAD_ID)
+        kernel, bias = self.readout.kernel[:, :_FREQUENT], self.readout.bias[:_FREQUENT]
+        word_vectors = tf.transpose(self.readout.kernel)
+
+        def bound(numbers: tf.Tensor) -> tf.Tensor:
+            here = tf.gather(at, numbers)
+            words = tf.gather_nd(sentences.words, here)
+            m = scaled_tanh(tf.gather_nd(sentences.h, here) + image)
+            own = tf.reduce_sum(m * tf.gather(word_vectors, words), axis=1)
+            own += tf.gather(self.readout.bias, words)
+            is_rare = words >= tf.shape(bias)[0]
+            rare = tf.where(is_rare, own, -np.inf)[:, tf.newaxis]
+            logits = tf.concat([tf.matmul(m, kernel) + bias, rare], axis=1)
+            return own - tf.reduce_logsumexp(logits, axis=1)
+
+        values = softmax.in_blocks(bound, tf.shape(at)[0])
+        return tf.math.segment_sum(values, at[:, 0])
 
     @tf.function(autograph=False, input_signature=[_LOCAL, _FLOATS, _FLOATS])
     def at_least(

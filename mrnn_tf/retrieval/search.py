@@ -184,10 +184,10 @@ class Searcher:
         """
         words = tf.cast(words, tf.int32)
         found = tf.where(rows != NOTHING)
-        queries, images = tf.cast(found[:, 0], tf.int32), self.arrays["images"]
+        images = tf.gather(self.arrays["images"], tf.gather_nd(rows, found))
+        queries, numbers = tf.cast(found[:, 0], tf.int32), tf.range(tf.shape(found)[0])
         sentences = self.scorer.read(words)
-        columns = tf.gather_nd(rows, found)
-        log_probs = self.scorer.word_log_probs(sentences, queries, images, columns)
+        log_probs = self.scorer.word_log_probs(sentences, queries, images, numbers)
         padding = tf.shape(words)[1] - tf.shape(log_probs)[1]
         log_probs = tf.pad(log_probs, [[0, 0], [0, padding]])
         shape = tf.concat([tf.shape(rows), tf.shape(words)[1:]], axis=0)

@@ -38,7 +38,8 @@ def preprocess(pixels: tf.Tensor) -> tf.Tensor:
 def load(weights: str | None = None) -> keras.Model:
     """The network that ends in 1280 pooled features.
 
-    The weights are the package's, or from a `.pth` file of its kind or a Keras weights file.
+    The weights are the package's, or from a file that `parameters.load` reads, or a `.pth` file of
+    the package's kind.
     """
     model = build()
     if weights is None or weights.endswith(".pth"):

@@ -1,7 +1,8 @@
 """What the header of an encoded image says, read by TensorFlow ops before anything is decoded.
 
-No bytes make these functions fail or run for long: the steps of their loops are limited, and bytes
-beyond the end count as zeros. Only the header is checked: the decoder may refuse the rest.
+No bytes make these functions run for long: the steps of their loops are limited, and bytes beyond
+the end count as zeros. Only the header is checked: the decoder may refuse the rest. Only `pixels`
+can fail, on a JPEG that TensorFlow finds no size in.
 """
 
 import math
@@ -26,6 +27,9 @@ def pixels(content: tf.Tensor) -> tf.Tensor:
 
     2^62 where the header has no size or a side above 65,535. A GIF must come from `first_frame`:
     its size is the larger of screen and frame.
+
+    Raises:
+        tf.errors.InvalidArgumentError: where a JPEG is damaged before its size.
     """
     if _begins(content, _JPEG):
         sides = tf.cast(tf.image.extract_jpeg_shape(content)[:2], tf.int64)

@@ -5,22 +5,27 @@ import math
 import os
 import tempfile
 import warnings
-import zipfile
+from collections.abc import Mapping
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from mrnn_tf import arrays
 from mrnn_tf.errors import UserError
+from mrnn_tf.vision.safetensors_file import read_safetensors
 
 RANDOM = "random"
-_UNREADABLE = (EOFError, KeyError, OSError, TypeError, ValueError, zipfile.BadZipFile)
+# What Keras and HDF5 raise on files of other models, and on damaged ones.
+_UNREADABLE = (*arrays.DAMAGED, AttributeError)
 
 
 def load(model: keras.Model, path: str) -> None:
-    """Loads a Keras weights file, or an `.npz` of arrays `<layer>/weights` and `<layer>/biases`.
+    """Loads a Keras weights file, or arrays by name from an `.npz` or `.safetensors` file.
 
-    A plain `.h5` is read by the order of layers. The path `RANDOM` stands for untrained weights.
+    A plain `.h5` is read by the order of layers. An array is named by the layer and the variable
+    as Keras has them (`conv1/kernel`), or `<layer>/weights` and `<layer>/biases`. Nothing is
+    unpickled. The path `RANDOM` stands for untrained weights.
     """
     if path == RANDOM:
         return randomise(model)
@@ -35,18 +40,24 @@ def load(model: keras.Model, path: str) -> None:
             with warnings.catch_warnings():
                 # Files of older Keras versions lack groups that repeat the layers.
                 warnings.filterwarnings("ignore", message="Skipping nested container")
-                read = _load_arrays if path.endswith(".npz") else keras.Model.load_weights
-                read(model, local)
+                if path.endswith(".npz"):
+                    assign(model, arrays.read_archive(local, local))
+                elif path.endswith(".safetensors"):
+                    assign(model, read_safetensors(local))
+                else:
+                    model.load_weights(local)
         except _UNREADABLE as error:
-            reason = str(error).splitlines()[0].split(". ")[0]
+            reason = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0]
             raise UserError(f"{path} does not hold weights of {model.name}: {reason}.") from error
 
 
-def _load_arrays(model: keras.Model, path: str) -> None:
-    with np.load(path, allow_pickle=False) as arrays:
-        for layer in model.layers:
-            kinds = ("weights", "biases")[: len(layer.weights)]
-            layer.set_weights([arrays[f"{layer.name}/{kind}"] for kind in kinds])
+def assign(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> None:
+    """Gives every variable of a model the array of its name."""
+    for layer in filter(lambda layer: layer.weights, model.layers):
+        names = [f"{layer.name}/{variable.name}" for variable in layer.weights]
+        if not tensors.keys() >= {*names}:
+            names = [f"{layer.name}/{kind}" for kind in ("weights", "biases")[: len(names)]]
+        layer.set_weights([tensors[name] for name in names])
 
 
 def randomise(model: keras.Model) -> None:

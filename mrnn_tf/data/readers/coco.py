@@ -54,9 +54,15 @@ def cut_validation(image_ids: Iterable[str], seed: int) -> dict[str, str]:
 def load_json(path: str) -> dict:
     """The object in a JSON file, which must have a list `images`."""
     content = files.read_json(path, "an object with a list `images` is wanted")
-    if not isinstance(content, dict) or not isinstance(content.get("images"), list):
-        raise UserError(f"The file {path!r} must hold a JSON object with a list `images`.")
-    return content
+    match content:
+        case {"images": list(), "annotations": list()}:
+            return content
+        case {"images": list()} if "annotations" not in content:
+            return content
+    raise UserError(
+        f"The file {path!r} must hold a JSON object with a list `images`; where it has "
+        "`annotations`, they are a list too."
+    )
 
 
 class _AnnotationFile(NamedTuple):

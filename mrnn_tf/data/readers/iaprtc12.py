@@ -6,7 +6,7 @@ import re
 
 import tensorflow as tf
 
-from mrnn_tf import schema
+from mrnn_tf import files, schema
 from mrnn_tf.data.listing import CaptionedImage, Problems
 
 _ANNOTATIONS = "annotations_complete_eng"
@@ -55,8 +55,7 @@ def _listed_ids(source: str) -> list[tuple[str, str]]:
         if path is None:
             archive = "Guillaumin's archive iaprtc12.20091111"
             raise FileNotFoundError(f"The source {source!r} has no list {name}: see {archive}.")
-        with tf.io.gfile.GFile(path) as file:
-            listed += [(split, image_id) for image_id in file.read().split()]
+        listed += [(split, image_id) for image_id in files.read_text(path).split()]
     return listed
 
 

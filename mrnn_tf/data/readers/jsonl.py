@@ -45,12 +45,12 @@ def read(source: str, problems: Problems) -> list[CaptionedImage]:
             has_splits |= record.get("split") is not None
             for misspelt, meant in _misspelt(record):
                 problems.add(f"key `{misspelt}`, where `{meant}` may be meant", f"{path}:{number}")
-        except json.JSONDecodeError:
-            problems.add("line that is not JSON", f"{path}:{number}")
-        except UnicodeError:
-            problems.add("line that is not Unicode", f"{path}:{number}")
         except UserError as error:
             problems.add(str(error), f"{path}:{number}")
+        except UnicodeError:
+            problems.add("line that is not Unicode", f"{path}:{number}")
+        except (ValueError, RecursionError):  # a number may have too many digits
+            problems.add("line that is not JSON", f"{path}:{number}")
     return images if has_splits else _split_by_hash(images)
 
 

@@ -30,7 +30,7 @@ def read(source: str, problems: Problems) -> list[CaptionedImage]:
         match entry:
             case {"filename": str(name), "split": str(split), "sentences": [*sentences]} if all(
                 map(_has_text, sentences)
-            ):
+            ) and isinstance(entry.get("filepath", ""), str):
                 captions = tuple(sentence["raw"] for sentence in sentences)
             case _:
                 problems.add("malformed entry", f"{path}: images[{index}]")
