@@ -242,6 +242,10 @@ class StoredPhotoIndex(PhotoIndex):
         """Refused: the captions of similar images are in an index only."""
         return self._about(images, schema.CAPTION_RERANKED, RerankedCaption, k)
 
+    def search_prefix(self, prefix: str, k: int | None = None) -> list[Match]:
+        """Refused: a vector database takes whole sentences."""
+        return self._about(prefix, schema.SEARCH_PREFIX, Match, k)
+
 
 def _plain(value: bytes | np.floating) -> str | float:
     return value.decode(errors="replace") if isinstance(value, bytes) else float(value)

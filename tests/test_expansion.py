@@ -70,3 +70,9 @@ def test_vectors_are_the_slopes_at_the_points(expanded):
         told = 2 * local.vectors[:, centre].numpy() @ step.T
         np.testing.assert_allclose(told, change, atol=1e-3)
         assert np.abs(change).max() > 0.05
+
+
+def test_no_sentences_have_an_expansion(expanded):
+    scorer, _, images, _, _, _ = expanded
+    none = scorer.expand(scorer.read(np.zeros((0, 5), np.int32)), images[0])
+    assert none.vectors.shape == (0, images.shape[1]) and none.log_probs.shape[0] == 0

@@ -105,23 +105,22 @@ def expand_around(
         offsets = log_sums[:, tf.newaxis] + tf.math.log(masses) - offsets
         slope = (1.7159 - m * m / 1.7159) * (2 / 3)  # the derivative of g2, by its value
         vectors = slope * (tf.gather(word_vectors, own) - rests[:, 0])
-        return log_probs, vectors, likely, rests, offsets
+        expanded = log_probs, vectors, likely, rests, offsets
+        return tuple(map(tf.reshape, expanded, ([-1], [-1, size], [-1], [-1, size], [-1])))
 
-    specs = (
-        tf.TensorSpec([None, None]),
-        tf.TensorSpec([None, None, size]),
-        tf.TensorSpec([None, levels[-1]], tf.int32),
-        tf.TensorSpec([None, len(levels), None, size]),
-        tf.TensorSpec([None, len(levels), None]),
-    )
-    at_once = tf.maximum(1, ROWS // tf.shape(points)[0])
-    expanded = in_blocks(at_points, tf.shape(places)[0], specs, at_once)
+    vectors = tf.TensorSpec([None, size])
+    specs = FLOATS, vectors, tf.TensorSpec([None], tf.int32), vectors, FLOATS
+    count = tf.shape(points)[0]
+    expanded = in_blocks(at_points, tf.shape(places)[0], specs, tf.maximum(1, ROWS // count))
+    deep = len(levels)
+    shapes = [count], [count, size], [levels[-1]], [deep, count, size], [deep, count]
 
-    def placed(values: tf.Tensor) -> tf.Tensor:
-        shape = tf.concat([tf.shape(words), tf.shape(values)[1:]], axis=0)
+    def placed(values: tf.Tensor, shape: list) -> tf.Tensor:
+        values = tf.reshape(values, [tf.shape(places)[0], *shape])
+        shape = tf.concat([tf.shape(words), shape], axis=0)
         return tf.scatter_nd(places, values, tf.cast(shape, tf.int64))
 
-    log_probs, vectors, *bounding = map(placed, expanded)
+    log_probs, vectors, *bounding = map(placed, expanded, shapes)
     vectors = tf.reduce_sum(vectors, axis=1)
     return LocalExpansion(h, words, log_probs, vectors, *bounding, word_vectors, readout.bias)
 

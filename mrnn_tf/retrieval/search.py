@@ -138,11 +138,16 @@ class Searcher:
         def search(queries: tf.Tensor) -> Hits:
             sentences = self.scorer.read(tf.gather(words, queries))
             expansion = self.scorer.expand_around(sentences, self.arrays["points"])
-            near, bounds = self.scorer.by_bounds(expansion, images, self._near(expansion, count))
+            rows = self._near(expansion, count)
+            # Only the candidates: whoever takes the whole variable gets a copy of it.
+            candidates = tf.gather(images, tf.reshape(rows, [-1]))
+            near = tf.reshape(tf.range(tf.size(rows)), tf.shape(rows))
+            near, bounds = self.scorer.by_bounds(expansion, candidates, near)
+            row_of, among = tf.reshape(rows, [-1]), images if shortlist is None else candidates
             # The scores of the first few say how much is needed to be among the best.
             queries = tf.range(tf.shape(near)[0])
             rows, columns = tf.repeat(queries, first), tf.reshape(near[:, :first], [-1])
-            scores = self.scorer.pairs(sentences, rows, images, columns)
+            scores = self.scorer.pairs(sentences, rows, candidates, columns)
             scores = tf.reshape(scores, [-1, first])
             least = _best(near[:, :first], scores, k)[1][:, -1] - ROUNDING
 
@@ -153,15 +158,16 @@ class Searcher:
                 else:
                     columns, highest = near[query, first:], bounds[query, first:]
                 thresholds = tf.fill(tf.shape(columns), least[query])
-                own = expansion, query, images, columns, highest, thresholds
+                own = expansion, query, among, columns, highest, thresholds
                 columns = tf.sort(self.scorer.reaching(*own))
                 return tf.stack([tf.fill(tf.shape(columns), query), columns], axis=1)
 
             pairs = in_blocks(can_win, tf.size(queries), PAIRS, 1)
-            others = self.scorer.pairs(sentences, pairs[:, 0], images, pairs[:, 1])
+            others = self.scorer.pairs(sentences, pairs[:, 0], among, pairs[:, 1])
             others, columns = _by_query(pairs[:, 0], others, pairs[:, 1], tf.size(queries))
             if shortlist is not None:  # or else they are among all
                 columns = tf.concat([near[:, :first], columns], axis=1)
+                columns = tf.gather(row_of, tf.maximum(0, columns))  # missing ones score least
                 others = tf.concat([scores, others], axis=1)
             lengths = tf.math.count_nonzero(sentences.words, axis=1, dtype=tf.int32)
             used = tf.reduce_sum(tf.gather(lengths, pairs[:, 0]))
@@ -178,10 +184,10 @@ class Searcher:
         """
         words = tf.cast(words, tf.int32)
         found = tf.where(rows != NOTHING)
-        queries, images = tf.cast(found[:, 0], tf.int32), self.arrays["images"]
+        images = tf.gather(self.arrays["images"], tf.gather_nd(rows, found))
+        queries, numbers = tf.cast(found[:, 0], tf.int32), tf.range(tf.shape(found)[0])
         sentences = self.scorer.read(words)
-        columns = tf.gather_nd(rows, found)
-        log_probs = self.scorer.word_log_probs(sentences, queries, images, columns)
+        log_probs = self.scorer.word_log_probs(sentences, queries, images, numbers)
         padding = tf.shape(words)[1] - tf.shape(log_probs)[1]
         log_probs = tf.pad(log_probs, [[0, 0], [0, padding]])
         shape = tf.concat([tf.shape(rows), tf.shape(words)[1:]], axis=0)
