@@ -233,6 +233,7 @@ class Inference:
             for entry, rows in image.items()
         }
 
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])  # AutoGraph makes its loop
     def _encode(self, image_bytes: tf.Tensor) -> tf.Tensor:
         """Features [B, D], zeros where an image cannot be decoded, by chunks of some windows."""
         encoder, count = self.encoder, tf.shape(image_bytes)[0]
