@@ -40,8 +40,8 @@ _LONGEST_ID, _LONGEST_VALUE = 4096, 65_535  # bytes
 _ROWS_AT_ONCE = 500
 _VALUES_AT_ONCE = 2**20  # of the projections that a search returns
 _NO_CONNECTION = 2  # the code of pymilvus
-# Both log, with a traceback, what they also raise.
-_LOGGERS = ("pymilvus", "milvus_lite")
+# The first two log, with a traceback, what they also raise; the last how it is loaded.
+_LOGGERS = ("pymilvus", "milvus_lite", "faiss")
 
 
 class Address(NamedTuple):
