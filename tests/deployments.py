@@ -96,11 +96,11 @@ def argument(dockerfile: str, name: str) -> str:
 
 def option_fields(module: str) -> dict[str, dataclasses.Field]:
     """The flags of a program: the fields of its options and, for training, of its configuration."""
-    program = importlib.import_module(module)
+    program, home = importlib.import_module(module), f"{module.partition('.')[0]}.options"
     options = [
         value
         for value in vars(program).values()
-        if isinstance(value, type) and issubclass(value, Config) and value.__module__ == module
+        if isinstance(value, type) and issubclass(value, Config) and value.__module__ == home
     ]
     options += [ModelConfig, TrainConfig] if module == "trainer.task" else []
     fields = [field for each in options for field in dataclasses.fields(each)]
