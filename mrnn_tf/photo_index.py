@@ -109,7 +109,7 @@ class PhotoIndex:
     def unknown_words(self, sentence: str) -> list[str]:
         """The words of a sentence that the index does not know: those alone find nothing.
 
-        >>> index.unknown_words("a red qwertz")
+        >>> mrnn_tf.PhotoIndex.load(index_version).unknown_words("red qwertz")
         ['qwertz']
         """
         if self._vocabulary is None:
