@@ -49,7 +49,7 @@ demo: install
 	@echo "look at $(DEMO)/report.html in a browser; caption a picture of $(DEMO)/photos/images by README's four lines"
 
 test: install
-	$(RUN) -m pytest
+	$(RUN) -m pytest --numprocesses 2 --dist loadfile
 
 slow: install
 	$(RUN) -m pytest -m slow -rP
