@@ -113,7 +113,7 @@ def test_an_index_has_one_kind_of_marginal(models, tiny_index, tmp_path):
     header = dataclasses.replace(index.header, likeliest=100)  # as of an earlier release
     earlier = dataclasses.replace(index, header=header, log_marginals=index.log_marginals - 1.0)
     earlier.save(str(tmp_path / FOLDER))
-    options = IndexOptions(model=model, output="", append_to=str(tmp_path), sentences="more.txt")
+    options = IndexOptions(model=model, output="x", append_to=str(tmp_path), sentences="more.txt")
     old = job._load_old(options, Run.from_saved_model(model))
     np.testing.assert_allclose(old.log_marginals, index.log_marginals, atol=1e-4)
 
