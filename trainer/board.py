@@ -1,9 +1,11 @@
 """What a run shows: lines in the log, a bar on a terminal, and TensorBoard."""
 
 import itertools
+import sys
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 from tensorboard.plugins import projector
 from tensorboard.plugins.hparams import api as hparams
 
@@ -43,6 +45,8 @@ class Board:
         speed = f"{measured['words_per_second']:.0f} words/s"
         self._bar.set_postfix_str(f"{name} {value:.4g}, {speed}", refresh=False)
         self._bar.update(step - self._bar.n)
+        if not sys.stderr.isatty():
+            logging.info("step %d  %s %.4g  %s", step, name, value, speed)
 
     def evaluation(
         self, step: int, measured: dict[str, float], is_best: bool, best_perplexity: float
