@@ -109,11 +109,11 @@ def test_repeated_evaluations_trace_nothing_again(tiny_job, tiny_data):
     network, scores = trained.network, captions.BeamScores(trained, source)
     network.take_mean(source)
     first, traced = scores(), scores._search.experimental_get_tracing_count()
-    before = network._sum.experimental_get_tracing_count()
+    before = network._sums.experimental_get_tracing_count()
     network.take_mean(source)
     assert scores() == first and first["cider"] > 0
     assert scores._search.experimental_get_tracing_count() == traced
-    assert network._sum.experimental_get_tracing_count() == before
+    assert network._sums.experimental_get_tracing_count() == before
 
 
 def test_a_cost_that_is_no_number_stops_the_run(tiny_data, tmp_path):

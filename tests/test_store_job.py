@@ -176,7 +176,7 @@ def test_a_killed_job_is_finished_by_the_same_command(fill, model, tmp_path, cap
     killed.process.kill()
     killed.wait()
     assert 0 < len(rows(str(path))) < 240
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "absl"):
         fill(data=data)
     assert "Finishing what" in caplog.text
     found = rows(str(path), "projection")
