@@ -24,7 +24,7 @@ from mrnn_tf import run
 from mrnn_tf.config import CELLS, VARIANTS
 
 PHOTOGRAPHS = "photographs"
-EPOCHS = {500: 28, 1000: 24, 2000: 20, 4000: 16, 6000: 14}  # of so many photographs
+EPOCHS = {500: 28, 1000: 24, 2000: 20, 4000: 16, 6000: 14}  # by the number of photographs
 
 # Flags of every row. RUN-NAME stands for the directory of the row NAME with the same seed.
 TABLES = {

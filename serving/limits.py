@@ -65,7 +65,7 @@ class Uploads:
         self._max_waiting = max_waiting
         self._patience = patience
         self._held = 0
-        self._waiting: dict[asyncio.Future, int] = {}  # for so many bytes
+        self._waiting: dict[asyncio.Future, int] = {}  # the bytes that each waits for
         self._last_beat = 0.0
 
     @contextlib.asynccontextmanager
@@ -79,7 +79,7 @@ class Uploads:
             self.release(upload.size)
 
     async def hold(self, size: int) -> None:
-        """Waits until there is room for so many more bytes, and takes it."""
+        """Waits until there is room for more bytes, and takes it."""
         if self._held + size <= self._max_bytes:
             self._held += size
             return

@@ -277,10 +277,13 @@ BAD = {
 def test_a_corrupt_shard_is_named_before_any_training(tiny_data, tmp_path):
     data = shutil.copytree(tiny_data, tmp_path / "data")
     shard = data / "train-00000-of-00002.tfrecord"
-    shard.write_bytes(shard.read_bytes()[:-7])
-    done = programs.run(tmp_path, "trainer.task", "--data", data, "--job_dir", tmp_path / "job")
-    assert done.code == 1
-    assert "train-00000-of-00002.tfrecord is damaged" in done.error
+    content = shard.read_bytes()
+    flipped = content[:-1] + bytes([content[-1] ^ 1])
+    for damaged, sentence in ((content[:-7], "is damaged"), (flipped, "is corrupt at record 11")):
+        shard.write_bytes(damaged)
+        done = programs.run(tmp_path, "trainer.task", "--data", data, "--job_dir", tmp_path / "job")
+        assert done.code == 1
+        assert f"train-00000-of-00002.tfrecord {sentence}" in done.error
 
 
 @pytest.mark.parametrize("case", BAD)
