@@ -24,9 +24,7 @@ anything failed; 130 after Ctrl-C. status does not wait: 0 if the model is avail
 else is being loaded, 75 while something is, 1 otherwise.
 """
 
-import json
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 
 import grpc
@@ -40,54 +38,9 @@ from mrnn_tf.retrieval import stored
 from mrnn_tf.retrieval.milvus import MilvusStore
 from serving import messages, tensors
 from serving.answers import Row, checked, to_rows
+from serving.channel import Channel, MissingSignatureError, ServingError
 
 PhotosOrFeatures = Sequence[bytes] | np.ndarray
-
-MAX_RETRIES = 4  # gRPC makes at most five attempts
-MAX_ANSWER_BYTES = 64 << 20
-_SOON_SECONDS = 1.0  # within which a running server answers
-_POLL_SECONDS = 0.5  # between two looks at a model that is being loaded
-_CHANNEL_OPTIONS = [
-    ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
-    ("grpc.max_send_message_length", -1),
-    ("grpc.initial_reconnect_backoff_ms", 200),
-    ("grpc.max_reconnect_backoff_ms", 1000),
-    # Where a name has several addresses, as a headless service has, use all of them.
-    ("grpc.lb_policy_name", "round_robin"),
-    # gRPC retries only what fits into this buffer; its default is smaller than a photo.
-    ("grpc.per_rpc_retry_buffer_size", 2**31 - 1),
-]
-_RETRY_POLICY = {
-    "initialBackoff": "0.2s",
-    "maxBackoff": "2s",
-    "backoffMultiplier": 2,
-    "retryableStatusCodes": ["UNAVAILABLE"],
-}
-_MISSING_SIGNATURE = re.compile(r"signature\b.*\bnot found", re.IGNORECASE)
-_LOADING = {messages.State.START.name, messages.State.LOADING.name}
-_HERE = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\]):(\d+)")
-_NO_ENCODER = (
-    "it was exported without an image encoder: give features (.npy) instead of photos, or export "
-    "it with --encoder."
-)
-_WHY_MISSING = {
-    schema.CAPTION: _NO_ENCODER,
-    schema.ENCODE_IMAGE: _NO_ENCODER,
-    schema.SENTENCE_VECTOR: "its variant cannot be searched, or it is older: export it again.",
-    schema.CAPTION_RERANKED: "it holds no captioned image, or is older: make it again.",
-}
-
-
-class ServingError(RuntimeError):
-    """Why a server gave no answer, in one sentence."""
-
-    def __init__(self, sentence: str, code: grpc.StatusCode):
-        super().__init__(sentence)
-        self.code = code
-
-
-class MissingSignatureError(ServingError):
-    """A served version has no such signature."""
 
 
 class Client:
@@ -126,21 +79,11 @@ class Client:
         self.server = server
         self.timeout = timeout
         self.versions = versions or {}
-        options = [*_CHANNEL_OPTIONS, ("grpc.enable_retries", int(retries > 0))]
-        if retries > 0:
-            policy = _RETRY_POLICY | {"maxAttempts": 1 + min(retries, MAX_RETRIES)}
-            config = {"methodConfig": [{"name": [{}], "retryPolicy": policy}]}
-            options.append(("grpc.service_config", json.dumps(config)))
-        self._addresses = {schema.MODEL: server, schema.INDEX: index_server or server}
-        self._channels = {
-            address: grpc.insecure_channel(address, options)
-            if credentials is None
-            else grpc.secure_channel(address, credentials, options)
-            for address in self._addresses.values()
-        }
+        addresses = {schema.MODEL: server, schema.INDEX: index_server or server}
+        settings = timeout, retries, credentials, on_wait
+        channels = {each: Channel(each, *settings) for each in set(addresses.values())}
+        self._channels = {model: channels[address] for model, address in addresses.items()}
         self._together = set()  # pairs of versions of the model and the index that fit
-        self._on_wait, self._said = on_wait, set()
-        self._reached = set()  # addresses that have answered
 
     def __enter__(self) -> "Client":
         return self
@@ -266,7 +209,7 @@ class Client:
             spec.version.value = version
         protos = {name: tensors.to_proto(values) for name, values in inputs.items()}
         request = messages.PredictRequest(model_spec=spec, inputs=protos)
-        response = self._call(messages.predict, request)
+        response = self._channel(model).call(messages.predict, request)
         try:
             arrays = {
                 name: tensors.to_array(proto, must_hold_all=True)
@@ -274,7 +217,7 @@ class Client:
             }
             arrays = checked(signature, arrays, len(next(iter(inputs.values()))))
         except UserError as error:
-            server = self._address(model)
+            server = self._channel(model).address
             sentence = f"{server} answered {signature} of {model} with a bad tensor: {error}"
             raise ServingError(sentence, grpc.StatusCode.INTERNAL) from None
         spec = response.model_spec
@@ -282,30 +225,14 @@ class Client:
 
     def status(self) -> dict[str, dict[int, str]]:
         """For every model its versions and their states; empty where it is not served."""
-        return {model: self._states(model) for model in (schema.MODEL, schema.INDEX)}
+        return {model: channel.states(model) for model, channel in self._channels.items()}
 
     def is_loading(self, model: str) -> bool:
         """Whether the server of a model is loading versions, or says that it is not ready."""
-        if _LOADING & set(self._states(model).values()):
-            return True
-        channel = self._channels[self._address(model)]
-        try:
-            health = messages.check_health(channel)(
-                messages.HealthCheckRequest(), timeout=self.timeout
-            )
-        except grpc.RpcError:  # few servers have this service
-            return False
-        return health.status == messages.NOT_SERVING
+        return self._channel(model).is_loading(model)
 
-    def _states(self, model: str) -> dict[int, str]:
-        request = messages.GetModelStatusRequest(model_spec={"name": model})
-        try:
-            statuses = self._call(messages.get_model_status, request).model_version_status
-        except ServingError as error:
-            if error.code is not grpc.StatusCode.NOT_FOUND:
-                raise
-            statuses = []
-        return {each.version: messages.state_name(each.state) for each in statuses}
+    def _channel(self, model: str) -> Channel:
+        return self._channels.get(model, self._channels[schema.MODEL])
 
     def _ask(self, images: PhotosOrFeatures, model: str, signature: str, **texts) -> list[Row]:
         """Asks a signature that takes the features of images, and maybe a text for each."""
@@ -345,76 +272,8 @@ class Client:
             )
         except UserError as error:
             code = grpc.StatusCode.FAILED_PRECONDITION
-            raise ServingError(f"{self._address(schema.INDEX)}: {error}", code) from None
+            raise ServingError(f"{self._channels[schema.INDEX].address}: {error}", code) from None
         self._together.add((model, index))
-
-    def _call(self, method: Callable, request):
-        spec = request.model_spec
-        address = self._address(spec.name)
-        if self._on_wait and address not in self._reached:
-            self._wait_for_server(address)
-        until, is_last = time.monotonic() + self.timeout, False
-        while True:
-            try:
-                return method(self._channels[address])(request, timeout=self.timeout)
-            except grpc.RpcError as error:
-                code = error.code()
-                may_come = code is grpc.StatusCode.NOT_FOUND or spec.version_label
-                may_wait = self._on_wait and spec.signature_name and time.monotonic() < until
-                if is_last or not (may_come and may_wait):
-                    details = printable(" ".join((error.details() or "").split()))
-                    sentence = self._explain(code, details, spec)
-                    is_missing = _MISSING_SIGNATURE.search(details)
-                    kind = MissingSignatureError if is_missing else ServingError
-                    raise kind(sentence, code) from None
-            is_last = not self.is_loading(spec.name)  # but it may have been loaded since
-            if not is_last:
-                self._say(f"waiting until {spec.name} is loaded at {address}")
-                time.sleep(_POLL_SECONDS)
-
-    def _wait_for_server(self, address: str) -> None:
-        """Returns when a server can be reached, or after `timeout` seconds."""
-        ready = grpc.channel_ready_future(self._channels[address])
-        for seconds in (min(_SOON_SECONDS, self.timeout), self.timeout):
-            try:
-                ready.result(seconds)
-                break
-            except grpc.FutureTimeoutError:
-                self._say(f"waiting for a server at {address}")
-        ready.cancel()
-        self._reached.add(address)
-
-    def _say(self, sentence: str) -> None:
-        if sentence not in self._said:
-            self._said.add(sentence)
-            self._on_wait(f"{sentence}, up to {self.timeout:g} s")
-
-    def _address(self, model: str) -> str:
-        return self._addresses.get(model, self.server)
-
-    def _explain(self, code: grpc.StatusCode, details: str, spec: messages.ModelSpec) -> str:
-        signature, pinned = spec.signature_name, self.versions.get(spec.name)
-        server = self._address(spec.name)
-        model = spec.name if pinned is None else f"{spec.name} (version {pinned})"
-        asked = f"{signature or 'the status'} of {model}"
-        if code is grpc.StatusCode.UNAVAILABLE:
-            return f"no server answers at {server}: {details}{_how_to_serve(server)}"
-        if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-            late = f"did not answer {asked} within the timeout of {self.timeout:g} s"
-            return f"{server} {late}; allow more, or send smaller batches."
-        if _MISSING_SIGNATURE.search(details):
-            reason = _WHY_MISSING.get(signature, "it is an older model: export it again.")
-            return f"{model} at {server} has no signature {signature}; {reason}"
-        if code is grpc.StatusCode.NOT_FOUND:
-            return f"{server} does not serve {model}: {details}"
-        return f"{server} refused {asked}: {details or code.name}"
-
-
-def _how_to_serve(server: str) -> str:
-    """The command for a server at that address, where it is on this machine."""
-    if not (here := _HERE.fullmatch(server)):
-        return ""
-    return f"; start one: python -m serving.local --model_base_path models --port {here[1]}"
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from PIL import Image
 from tensorflow.core.framework import tensor_pb2
 
 from mrnn_tf import schema
-from serving import client as client_module
+from serving import channel as channels
 from serving.client import Client, ServingError
 
 
@@ -166,7 +166,7 @@ def test_grpc_makes_five_attempts_at_most(server, capfd):
     server.refusals = [(grpc.StatusCode.UNAVAILABLE, "busy")] * 9
     with Client(server.address, retries=7) as client, pytest.raises(ServingError, match="busy"):
         client.caption([photo(3)])
-    assert len(server.asked) == 1 + client_module.MAX_RETRIES == 5
+    assert len(server.asked) == 1 + channels.MAX_RETRIES == 5
     assert capfd.readouterr().err == ""
 
 
@@ -355,13 +355,13 @@ def test_more_outputs_than_are_known_are_left_out(client, server):
 
 
 def test_answers_have_a_limit(client, server):
-    server.refined_size = client_module.MAX_ANSWER_BYTES // 4
+    server.refined_size = channels.MAX_ANSWER_BYTES // 4
     with pytest.raises(ServingError, match=r"refused encode_image of mrnn: .*larger than max"):
         client.encode([photo(4)])
 
 
 def test_an_unknown_state_is_named(client, server, monkeypatch):
-    monkeypatch.setattr(client_module.messages, "State", {})
+    monkeypatch.setattr(channels.messages, "State", {})
     assert client.status()["mrnn"] == {VERSION: "state 30"}
 
 
@@ -412,7 +412,7 @@ def test_status(client, server):
 
 
 def test_all_addresses_of_a_name_are_used():
-    assert ("grpc.lb_policy_name", "round_robin") in client_module._CHANNEL_OPTIONS
+    assert ("grpc.lb_policy_name", "round_robin") in channels._OPTIONS
     with answering() as one, answering() as two:
         ports = ",".join(server.address for server in (one, two))
         with Client(f"ipv4:{ports}", timeout=10) as client:
