@@ -40,6 +40,14 @@ def read_json(path: str, wanted: str) -> Any:
         raise UserError(f"{path} is not whole JSON ({error}): {wanted}.") from error
 
 
+def read_weights(path: str) -> bytes:
+    """The content of a file of weights."""
+    if not tf.io.gfile.exists(path):
+        raise FileNotFoundError(f"The weights file {path} does not exist.")
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return file.read()
+
+
 def read_text(path: str) -> str:
     """The content of a text file in UTF-8."""
     with tf.io.gfile.GFile(path, "rb") as file:

@@ -4,6 +4,7 @@ import keras
 import numpy as np
 import pytest
 
+from mrnn_tf.errors import UserError
 from mrnn_tf.vision import parameters
 
 
@@ -45,6 +46,48 @@ def test_a_damaged_hdf5_file_is_named(tmp_path):
         path.write_bytes(content.replace(signature, b"XXXX"))
         with pytest.raises(ValueError, match=r"w\.weights\.h5 does not hold weights of small: "):
             parameters.load(model, str(path))
+
+
+def dense(value: float = 0.0) -> keras.Model:
+    layers = [keras.layers.Dense(units, kernel_initializer="ones", name=name)
+              for units, name in ((3, "a"), (1, "b"))]  # fmt: skip
+    model = keras.Sequential([keras.Input((2,)), *layers], name="small")
+    model.get_layer("b").bias.assign([value])
+    return model
+
+
+@pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8"])
+def test_a_vector_holds_all_weights_in_the_order_of_the_model(tmp_path, dtype):
+    path, model = str(tmp_path / "w.npy"), dense()
+    np.save(path, np.arange(13).astype(dtype))
+    parameters.load(model, path)
+    wanted = [[[0, 1, 2], [3, 4, 5]], [6, 7, 8], [[9], [10], [11]], [12]]
+    assert [weights.tolist() for weights in model.get_weights()] == wanted
+
+
+def test_a_vector_of_other_weights_is_refused(tmp_path):
+    path = str(tmp_path / "w.npy")
+    for array in (np.zeros(12), np.zeros(14), np.zeros([1, 13]), np.zeros(13, int)):
+        np.save(path, array)
+        with pytest.raises(UserError, match=r"w\.npy does not hold .* 13 floats is wanted, got "):
+            parameters.load(dense(), path)
+    np.save(path, np.array([None] * 13), allow_pickle=True)
+    with pytest.raises(UserError, match="no readable NumPy file without objects"):
+        parameters.load(dense(), path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("ending", ["npy", "npz", "weights.h5"])
+def test_nan_and_infinity_are_refused(tmp_path, ending, value):
+    path, model = str(tmp_path / f"w.{ending}"), dense(value)
+    if ending == "npy":
+        np.save(path, np.concatenate([weights.ravel() for weights in model.get_weights()]))
+    elif ending == "npz":
+        np.savez(path, **{f"{w.path.removeprefix('small/')}": w.numpy() for w in model.weights})
+    else:
+        model.save_weights(path)
+    with pytest.raises(UserError, match=rf"w\.{ending} does not hold .*b/bias has NaN or infinity"):
+        parameters.load(dense(), path)
 
 
 @pytest.mark.parametrize("names", [("a/kernel", "a/bias"), ("a/weights", "a/biases")])

@@ -24,8 +24,9 @@ def load(model: keras.Model, path: str) -> None:
     """Loads a Keras weights file, or arrays by name from an `.npz` or `.safetensors` file.
 
     A plain `.h5` is read by the order of layers. An array is named by the layer and the variable
-    as Keras has them (`conv1/kernel`), or `<layer>/weights` and `<layer>/biases`. Nothing is
-    unpickled. The path `RANDOM` stands for untrained weights.
+    as Keras has them (`conv1/kernel`), or `<layer>/weights` and `<layer>/biases`. An `.npy` file
+    is one vector of all values, in the order of `model.weights`. Nothing is unpickled, and NaN and
+    infinity are refused. The path `RANDOM` stands for untrained weights.
     """
     if path == RANDOM:
         return randomise(model)
@@ -40,12 +41,15 @@ def load(model: keras.Model, path: str) -> None:
             with warnings.catch_warnings():
                 # Files of older Keras versions lack groups that repeat the layers.
                 warnings.filterwarnings("ignore", message="Skipping nested container")
-                if path.endswith(".npz"):
+                if path.endswith(".npy"):
+                    assign_vector(model, arrays.read(local, "it"))
+                elif path.endswith(".npz"):
                     assign(model, arrays.read_archive(local, "it"))
                 elif path.endswith(".safetensors"):
                     assign(model, read_safetensors(local))
                 else:
                     model.load_weights(local)
+            check_finite(model)
         except _UNREADABLE as error:
             reason = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0]
             reason = reason.rstrip(".")
@@ -59,6 +63,23 @@ def assign(model: keras.Model, tensors: Mapping[str, np.ndarray]) -> None:
         if not tensors.keys() >= {*names}:
             names = [f"{layer.name}/{kind}" for kind in ("weights", "biases")[: len(names)]]
         layer.set_weights([tensors[name] for name in names])
+
+
+def assign_vector(model: keras.Model, vector: np.ndarray) -> None:
+    """Gives the variables of a model, one after the other, their part of a vector of floats."""
+    sizes = [math.prod(variable.shape) for variable in model.weights]
+    if vector.dtype.kind != "f" or vector.shape != (sum(sizes),):
+        got = f"{vector.dtype} {list(vector.shape)}"
+        raise ValueError(f"a vector of {sum(sizes)} floats is wanted, got {got}")
+    parts = np.split(vector, np.cumsum(sizes)[:-1])
+    for variable, values in zip(model.weights, parts, strict=True):
+        variable.assign(values.reshape(variable.shape))
+
+
+def check_finite(model: keras.Model) -> None:
+    for variable in model.weights:
+        if not np.isfinite(variable.numpy()).all():
+            raise ValueError(f"{variable.path} has NaN or infinity")
 
 
 def randomise(model: keras.Model) -> None:

@@ -4,8 +4,8 @@ import json
 import math
 
 import numpy as np
-import tensorflow as tf
 
+from mrnn_tf import files
 from mrnn_tf.errors import UserError
 
 _TYPES = {
@@ -16,10 +16,7 @@ _TYPES = {
 
 def read_safetensors(path: str) -> dict[str, np.ndarray]:
     """The tensors of a file by name; those of 16-bit brain floats become float32."""
-    if not tf.io.gfile.exists(path):
-        raise FileNotFoundError(f"The weights file {path} does not exist.")
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content = file.read()
+    content = files.read_weights(path)
     try:
         end = 8 + int.from_bytes(content[:8], "little")
         if end > len(content):

@@ -10,8 +10,8 @@ import warnings
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
+from mrnn_tf import files
 from mrnn_tf.errors import UserError
 
 _MAGIC = 0x1950A86A20F9469CFC6C
@@ -26,10 +26,7 @@ _MALFORMED = (AttributeError, LookupError, OverflowError, TypeError, ValueError)
 
 def read_torch(path: str) -> dict[str, np.ndarray]:
     """The tensors of a PyTorch state dictionary in the format before 1.6, by name."""
-    if not tf.io.gfile.exists(path):
-        raise FileNotFoundError(f"The weights file {path} does not exist.")
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content = file.read()
+    content = files.read_weights(path)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of escapes in damaged texts
