@@ -58,7 +58,7 @@ _OPTIONAL = {schema.WORD_EVIDENCE, schema.REFINED}
 def checked(
     signature: str, outputs: Mapping[str, np.ndarray], inputs: int
 ) -> dict[str, np.ndarray]:
-    """The outputs of a signature, if they are what it must answer to so many inputs.
+    """The outputs of a signature, if they are what it must answer to that number of inputs.
 
     Those of signatures that are not known here are not checked.
 

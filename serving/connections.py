@@ -1,13 +1,18 @@
-"""Connections of REST: how many there may be, and how long one may wait with its request.
+"""Connections: how many there may be, and how long one may wait with its request or its answer.
 
-uvicorn limits neither: half-sent requests would stay for ever, and take all of its files.
+uvicorn limits neither: half-sent requests and unread answers would stay for ever.
 """
 
 import asyncio
+import contextlib
 import dataclasses
 import functools
 import http
 import itertools
+import os
+import socket
+import stat
+import urllib.parse
 from collections.abc import Callable
 
 import h11
@@ -20,9 +25,11 @@ class Connections:
 
     A new connection takes the place of the one that has waited longest with its first request, or
     else with its next one. Where none waits, `evict` gives up a half-sent body, if there is one.
+    While more than `max_unread_bytes` of answers are not taken, the oldest of them are given up.
     """
 
     most: int
+    max_unread_bytes: int
     seconds: float  # from the begin of a connection, or its last answer, to the next request
     evict: Callable[[], bool]
     fresh: dict["Connection", None] = dataclasses.field(default_factory=dict)
@@ -32,6 +39,14 @@ class Connections:
     def protocol(self) -> Callable[..., "Connection"]:
         """What uvicorn takes for `http`."""
         return functools.partial(Connection, self)
+
+    def give_up_unread(self) -> None:
+        unread = {each: each.transport.get_write_buffer_size() for each in self.idle}
+        excess = sum(unread.values()) - self.max_unread_bytes
+        for connection, size in unread.items():
+            if size and excess > 0:
+                connection.transport.abort()
+                excess -= size
 
 
 class Connection(H11Protocol):
@@ -63,6 +78,7 @@ class Connection(H11Protocol):
         super().on_response_complete()
         if not self.cycle.response_complete:  # the next request was there already
             self._end_wait()
+        self._all.give_up_unread()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_wait()
@@ -71,7 +87,9 @@ class Connection(H11Protocol):
     def refuse(self, code: int, sentence: str) -> None:
         """Ends the connection, with an answer unless it has one already."""
         self._end_wait()
-        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+        if self.transport.get_write_buffer_size():  # an answer that nobody reads
+            self.transport.abort()
+        elif self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             body = b'{"error": "%s"}' % sentence.encode()
             headers = [("content-type", "application/json"), ("connection", "close")]
             headers.append(("content-length", str(len(body))))
@@ -93,3 +111,17 @@ class Connection(H11Protocol):
         if self._timer:
             self._timer.cancel()
             self._timer = None
+
+
+def hang_up(peer: str) -> None:
+    """Ends the connection of a client, by the name that gRPC gives it: its server cannot."""
+    host, _, port = urllib.parse.unquote(peer).partition(":")[2].rpartition(":")
+    for descriptor in map(int, os.listdir("/dev/fd")):
+        with contextlib.suppress(OSError):  # it listens, or is closed by now
+            if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+                continue
+            with socket.socket(fileno=os.dup(descriptor)) as connection:
+                # A socket for both versions of IP has the older one's addresses inside its own.
+                name = [str(part).removeprefix("::ffff:") for part in connection.getpeername()]
+                if name[:2] == [host.strip("[]"), port]:
+                    connection.shutdown(socket.SHUT_RDWR)

@@ -19,7 +19,8 @@ from tensorflow_serving.apis.predict_pb2 import PredictResponse
 from mrnn_tf.errors import UserError
 from serving import tensors
 from serving.batching import Batcher
-from serving.limits import Uploads, check_inputs, check_rows
+from serving.connections import hang_up
+from serving.limits import Unread, Uploads, check_inputs, check_rows
 from serving.model_directory import ModelDirectory
 from serving.monitoring import Call, Calls
 from serving.options import Limits
@@ -51,9 +52,10 @@ def _named(method):
 class _Admission(grpc.aio.ServerInterceptor):
     """Reads messages within the limits, and turns `Refused` into the status of a call.
 
-    A method with one request is served as one with a stream of them, which is the same on the
-    wire: only so may the server wait with reading it, and give it up. Requests to predict and all
-    others have room of their own, so that the server's health is answered whatever it predicts.
+    A method with one request and one answer is served as one with streams of them, which is the
+    same on the wire: only so may the server wait with reading a request, give it up, and know when
+    its answer is taken. Requests to predict and all others have room of their own, so that the
+    server's health is answered whatever it predicts.
     """
 
     def __init__(self, uploads: Uploads, limits: Limits):
@@ -82,23 +84,35 @@ class _Admission(grpc.aio.ServerInterceptor):
                     raise Refused(sentence, grpc.StatusCode.RESOURCE_EXHAUSTED)
                 request = parse(content, handler.request_deserializer)
                 del content
-                return await answer(request, context)
+                response = await answer(request, context)
+                del request
+                if handler.response_streaming:  # which it has written
+                    return
+                content = handler.response_serializer(response)
+                del response
+                await upload.send(content, context.write)
 
         async def admitted(_, context):
+            refused = ()
             try:
                 return await read_and_answer(context)
             except Refused as error:
                 refused = error.code, str(error)
+            except Unread:
+                hang_up(context.peer())  # or gRPC would keep the answer
+            except grpc.aio.InternalError:
+                pass  # the client is gone
+            if not refused:
+                await asyncio.Event().wait()  # until gRPC cancels the call
             # Only now, when nothing refers to the request any more: a client may be slow to listen.
             await context.abort(*refused)
 
-        streaming = grpc.stream_stream_rpc_method_handler
-        make = streaming if handler.response_streaming else grpc.stream_unary_rpc_method_handler
-        return make(admitted, None, handler.response_serializer)
+        serializer = handler.response_serializer if handler.response_streaming else None
+        return grpc.stream_stream_rpc_method_handler(admitted, None, serializer)
 
 
 def parse(content: bytes, deserialize: Callable[[bytes], Message]) -> Message:
-    """The request of a message, unless it has so many short fields that it would become vast.
+    """The request of a message, which may have at most `_MAX_FIELDS` short fields.
 
     An empty string is 2 bytes of a message and 31 of memory.
     """
@@ -153,7 +167,7 @@ class Services(
         outputs: Sequence = (),
         seconds: float | None = None,
     ) -> Arrays:
-        """Runs a signature on the inputs that `read` makes of a request, within so many seconds.
+        """Runs a signature on the inputs that `read` makes of a request, within `seconds`.
 
         Returns its results: those that `outputs` names, or all.
         """

@@ -1,14 +1,15 @@
 """What a request may cost before anything of it runs: its size, its rows, its texts, its time.
 
-A request has room for its bytes before they are read, and keeps it until it is answered, so that
-the bytes of all connections together are bounded. Where room is short, the unfinished uploads that
-began first give way. Everything runs on the event loop, so nothing here needs a lock.
+A request has room for its bytes before they are read, and its answer until the client has taken it,
+so that the bytes of all connections together are bounded. Where room is short, the uploads and
+answers that have been unfinished longest give way. Everything runs on the event loop, so nothing
+here needs a lock.
 """
 
 import asyncio
 import contextlib
 import dataclasses
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
 import grpc
 import numpy as np
@@ -17,8 +18,8 @@ from mrnn_tf import schema
 from serving.options import Limits
 from serving.served_version import Arrays, Refused
 
-# How long an upload may take while others wait for its room. It is counted in beats, which come
-# only as fast as the event loop has time: an upload is not late because the server is.
+# How long a transfer may take while others wait for its room. It is counted in beats, which come
+# only as fast as the event loop has time: a transfer is not late because the server is.
 _BEAT_SECONDS, _PATIENCE_BEATS = 0.1, 3
 
 
@@ -48,18 +49,22 @@ class Slow(Refused):
         super().__init__(sentence, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
+class Unread(Exception):
+    """An answer that its client did not take in time."""
+
+
 class Uploads:
     """Admits requests as long as all together have at most `max_bytes`.
 
-    An upload has so many seconds to arrive, and while others wait for its room, so many beats. At
-    most `max_waiting` wait.
+    A request has `seconds` to arrive, an answer `seconds` to be taken; while others wait for their
+    room, `patience` beats. At most `max_waiting` wait.
     """
 
     def __init__(
         self, max_bytes: int, seconds: float, max_waiting: int, patience: int = _PATIENCE_BEATS
     ):
         self.seconds = seconds
-        self.reading: dict[Upload, None] = {}  # the one that began first comes first
+        self.unfinished: dict[Upload, None] = {}  # the one that began first comes first
         self.beats = 0  # so far, while somebody waits
         self._max_bytes = max_bytes
         self._max_waiting = max_waiting
@@ -70,7 +75,7 @@ class Uploads:
 
     @contextlib.asynccontextmanager
     async def room(self, size: int = 0) -> AsyncIterator["Upload"]:
-        """Room for a request, so much to begin with, which is kept while the context lasts."""
+        """Room for a request of at most `size` bytes, which is kept while the context lasts."""
         await self.hold(size)
         upload = Upload(self, size)
         try:
@@ -117,12 +122,12 @@ class Uploads:
             self.beats += 1
 
     def evict(self, beats: int = 0) -> bool:
-        """Gives up the unfinished upload that began first, if that was so many beats ago."""
+        """Gives up the transfer that began first, if that was at least `beats` ago."""
         # Who waits for room itself holds none that others could have.
-        slowest = next((each for each in self.reading if each.size or not beats), None)
+        slowest = next((each for each in self.unfinished if each.size or not beats), None)
         if not slowest or self.beats - slowest.began < beats:
             return False
-        del self.reading[slowest]
+        del self.unfinished[slowest]
         if not slowest.timeout.expired():
             slowest.timeout.reschedule(asyncio.get_running_loop().time())
         return True
@@ -139,20 +144,36 @@ class Upload:
 
     async def read(self, content: Awaitable[bytes]) -> bytes:
         """Waits for the content within the time for it, and keeps no more room than it needs."""
-        self.began = self.uploads.beats
-        try:
-            async with asyncio.timeout(self.uploads.seconds) as self.timeout:
-                self.uploads.reading[self] = None
-                received = await content
-        except TimeoutError:
-            raise Slow from None
-        finally:
-            self.uploads.reading.pop(self, None)
-        self.uploads.release(self.size - len(received))
-        self.size = len(received)
+        async with self._in_time(Slow):
+            received = await content
+        self._shrink(len(received))
         return received
+
+    async def send(self, answer: bytes, write: Callable[[bytes], Awaitable]) -> None:
+        """Sends the answer, which takes the room of the request, within the time for it."""
+        if len(answer) > self.size:
+            await self.grow(len(answer) - self.size)
+        self._shrink(len(answer))
+        async with self._in_time(Unread):
+            await write(answer)
 
     async def grow(self, size: int) -> None:
         """Makes room for a further part of the content."""
         await self.uploads.hold(size)
         self.size += size
+
+    def _shrink(self, size: int) -> None:
+        self.uploads.release(self.size - size)
+        self.size = size
+
+    @contextlib.asynccontextmanager
+    async def _in_time(self, late: type[Exception]) -> AsyncIterator[None]:
+        self.began = self.uploads.beats
+        try:
+            async with asyncio.timeout(self.uploads.seconds) as self.timeout:
+                self.uploads.unfinished[self] = None
+                yield
+        except TimeoutError:
+            raise late from None
+        finally:
+            self.uploads.unfinished.pop(self, None)

@@ -73,10 +73,10 @@ async def _serve(options: LocalOptions, log_limit: LogLimit) -> None:
     max_rows = options.max_batch_size if options.batching else 0
     batcher = Batcher(max_rows, options.batch_timeout_ms / 1000, options.max_queued)
     calls = Calls(models, options.log_requests)
-    times = options.read_timeout_seconds, options.max_queued
-    uploads = Uploads(options.max_inflight_bytes, *times)
+    uploads = Uploads(options.max_inflight_bytes, options.read_timeout_seconds, options.max_queued)
     services = Services(models, batcher, calls, uploads, options)
-    connections = Connections(options.max_connections, times[0], uploads.evict)
+    limits = options.max_connections, options.max_inflight_bytes
+    connections = Connections(*limits, options.read_timeout_seconds, uploads.evict)
 
     healthy = health.aio.HealthServicer()
     await healthy.set("", health_pb2.HealthCheckResponse.NOT_SERVING)

@@ -80,7 +80,7 @@ def _sample(name: str, labels: Mapping[str, str], value: float) -> str:
 
 
 class LogLimit(python_logging.Filter):
-    """Passes so many warnings and errors of each place in the code, in so many seconds.
+    """Passes at most `lines` warnings and errors of each place in the code, in `seconds`.
 
     So no client can fill the log. Lines of information, as those of requests on demand, all pass.
     """

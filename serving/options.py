@@ -18,7 +18,9 @@ class Limits(Config):
     max_queued: int = field(
         256, "waiting requests of a signature; more are refused as UNAVAILABLE", at_least=1
     )
-    read_timeout_seconds: float = field(20.0, "seconds for a request to arrive", at_least=0.001)
+    read_timeout_seconds: float = field(
+        20.0, "seconds for a request to arrive, and for its answer to be taken", at_least=0.001
+    )
     request_timeout_seconds: float = field(60.0, "seconds for one request", at_least=0.001)
 
     def __post_init__(self):

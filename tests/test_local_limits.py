@@ -84,6 +84,36 @@ def test_half_sent_messages_keep_nobody_out(server, method):
     assert hostile.damaged_message(server) == "INVALID_ARGUMENT"
 
 
+def test_unread_answers_keep_nobody_out(server):
+    request = served.predict_request("double", {"x": np.ones((200, 4), np.float32)})
+    body = b'{"instances": [%s]}' % b",".join([b"[1,2,3,4]"] * 200)
+    with contextlib.ExitStack() as stack:
+        unread = [hostile.unread_answers(server, request, 30) for _ in range(8)]
+        unread = [stack.enter_context(each) for each in unread]  # 0.8 MB
+        time.sleep(1)
+        answers(server)
+        rest = [stack.enter_context(connection(server)) for _ in range(20)]
+        for each in rest:
+            for _ in range(20):
+                each.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        answers(server)
+        served.wait_for(lambda: all(map(is_ended, unread)), seconds=30)
+    answers(server)
+
+
+def is_ended(connection: socket.socket) -> bool:
+    """Whether the other end has hung up; what it has sent is read."""
+    connection.setblocking(False)
+    try:
+        while connection.recv(100_000):
+            pass
+        return True
+    except BlockingIOError:
+        return False
+    except ConnectionError:
+        return True
+
+
 def test_who_hangs_up_is_not_waited_for(server):
     body = b'{"signature_name": "wait", "instances": [2]}'
     running = os.cpu_count()
