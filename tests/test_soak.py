@@ -28,7 +28,7 @@ import tiny
 SECONDS = float(os.environ.get("SOAK_SECONDS", "1800"))
 GOOD, HOSTILE = 14, 17  # clients, beside the one that asks how the server is
 WARM_UP = min(60.0, SECONDS / 4)
-TIMEOUT = 300  # seconds: a machine may be busy with other work
+TIMEOUT = 60  # seconds for one request
 MEGABYTES = 100  # of growth since the warm-up
 LINES_A_MINUTE = 60  # in the log
 FEATURES = np.random.default_rng(0).random((3, 12), np.float32)
@@ -102,8 +102,7 @@ class Soak:
         while not self.stop.wait(0.1):
             attack = chance.choice(list(hostile.ATTACKS))
             heard = hostile.attack(client, attack)
-            self.heard[attack.__name__, heard] += 1
-            assert heard in hostile.ATTACKS[attack], (attack.__name__, heard)
+            self.heard[attack, heard] += 1
 
 
 def as_json(value):
@@ -165,15 +164,15 @@ def test_good_clients_see_no_failure_among_hostile_ones(models, tmp_path):
             memory = run(SECONDS - WARM_UP)
         finally:
             soak.stop.set()
-        for client in clients:
-            client.result()  # raises what a client has met
+        failures = [error for error in (client.exception() for client in clients) if error]
         served.wait_for(lambda: settled(server), seconds=TIMEOUT)
         with contextlib.suppress(AssertionError):  # the figures come first
             served.wait_for(lambda: resident_megabytes(pid) < warm + MEGABYTES, seconds=60)
         idle = resident_megabytes(pid)
         lines = server.program.err.splitlines()
-        for (attack, heard), count in sorted(soak.heard.items()):
-            print(f"{attack}: {count} x {heard}")
+        for attack in hostile.ATTACKS:
+            counts = {heard: n for (name, heard), n in soak.heard.items() if name == attack}
+            print(f"{attack.__name__}: {counts}")
         for way, seconds in soak.seconds.items():
             p50, p99, most = np.quantile(seconds, [0.5, 0.99, 1])
             print(
@@ -181,6 +180,8 @@ def test_good_clients_see_no_failure_among_hostile_ones(models, tmp_path):
             )
         print(f"memory: {warm:.0f} MB warm, {max(memory):.0f} MB at most, {idle:.0f} MB at last")
         print(f"log: {len(lines)} lines in {SECONDS / 60:.1f} minutes")
+        assert not failures
+        assert not [pair for pair in soak.heard if pair[1] not in hostile.ATTACKS[pair[0]]]
         assert idle < warm + MEGABYTES
         assert len(lines) < LINES_A_MINUTE * SECONDS / 60
         assert "Traceback" not in server.program.err
