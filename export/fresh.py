@@ -1,4 +1,4 @@
-"""Runs an export as TF Serving does: in a session, with TensorFlow and tensorflow-text alone.
+"""Runs an export as TF Serving does: in a session, by the ops of TensorFlow and tensorflow-text.
 
     python export/fresh.py MODEL CALLS RESULTS
 
@@ -7,14 +7,21 @@ their outputs.
 """
 
 import base64
+import gc
+import importlib.util
 import json
+import os
 import sys
+
+if __name__ == "__main__":
+    sys.modules["keras"] = None  # nothing of it may be needed; TensorFlow does without
+    gc.disable()  # a short process
 
 import numpy as np
 import tensorflow as tf
-import tensorflow_text  # noqa: F401, registers its ops
 from tensorflow.core.framework import tensor_pb2
 from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.protobuf.rewriter_config_pb2 import RewriterConfig
 
 # A stock TF Serving has TensorFlow's own ops (here those of `tf.raw_ops`) and tensorflow-text's,
 # but an ICU without data files. ICU has NFC and NFD compiled in; it loads NFKC, NFKD and case
@@ -25,6 +32,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 # of ICU 77.1.
 _NORMALIZERS = ("NormalizeUTF8", "NormalizeUTF8WithOffsetsMap")
 _TEXT_OPS = ("FindSourceOffsets", "RegexSplitWithOffsets", "WhitespaceTokenizeWithOffsets")
+_TEXT_LIBRARIES = ("_normalize_ops", "_regex_split_ops", "_whitespace_tokenizer")  # of these ops
 _NO_DATA = "needs ICU's normalisation data, which TF Serving does not link"
 _NO_XLA = "TF Serving does not compile by XLA"
 
@@ -85,9 +93,15 @@ def main(directory: str, calls_path: str, results_path: str) -> None:
         sys.exit(f"TF Serving could not run {', '.join(found)}")
     with open(calls_path) as file:
         calls = from_json(file.read())
+    [package] = importlib.util.find_spec("tensorflow_text").submodule_search_locations
+    for library in _TEXT_LIBRARIES:
+        tf.load_op_library(os.path.join(package, "python", "ops", f"{library}.so"))
     results = []
-    # No soft placement, as in TF Serving: a device that the graph names must exist.
-    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    # No soft placement, as in TF Serving: a device that the graph names must exist. The graph is
+    # optimised as there, but in one pass instead of two.
+    config = tf.compat.v1.ConfigProto()
+    config.graph_options.rewrite_options.meta_optimizer_iterations = RewriterConfig.ONE
+    with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
         loaded = tf.compat.v1.saved_model.load(session, ["serve"], directory)
         for name, inputs in calls:
             signature = loaded.signature_def[name]

@@ -5,6 +5,8 @@ all by these scores; else the scores and the order of those found are checked. I
 alike have equal scores, and whichever comes first is right.
 """
 
+import functools
+
 import numpy as np
 import tensorflow as tf
 
@@ -36,6 +38,8 @@ def expected(servable: IndexServable, name: str, inputs: Tensors, found: Tensors
         schema.SIMILAR_IMAGES: (_similar_images, schema.IDS, schema.SCORES),
         schema.CAPTION_RERANKED: (_caption_reranked, schema.CAPTIONS, schema.CONSENSUS),
     }[name]
+    if name == schema.CAPTION_RERANKED:  # one for all queries: it is slow to make
+        compute = functools.partial(compute, Comparison("cider", servable.corpus))
     [queries] = inputs.values()
     rows = []
     for row, query in enumerate(queries):
@@ -141,7 +145,9 @@ def _similar_images(servable: IndexServable, features: np.ndarray, found: list[R
     return [(names[row], score) for row, score in zip(rows, scores, strict=True)]
 
 
-def _caption_reranked(servable: IndexServable, features: np.ndarray, _) -> Scored:
+def _caption_reranked(
+    comparison: Comparison, servable: IndexServable, features: np.ndarray, _
+) -> Scored:
     model, settings = servable.network.model, servable.settings
     image = model.project_image(features[np.newaxis])
     decoded = decode.beam(*decode.begin(model, image), settings)
@@ -150,6 +156,5 @@ def _caption_reranked(servable: IndexServable, features: np.ndarray, _) -> Score
     refined = scaled_tanh(image["multimodal"]).numpy()
     near = servable.neighbourhood.nearest(refined, settings.neighbours)
     n_best = {0: NBest(tuple(caption.decode() for caption in captions))}
-    compared = Comparison("cider", servable.corpus)(n_best, near)
-    scores = compared.scores("cider", RerankSettings(settings.neighbours))[0]
+    scores = comparison(n_best, near).scores("cider", RerankSettings(settings.neighbours))[0]
     return [((caption,), score) for caption, score in zip(captions, scores, strict=True)]

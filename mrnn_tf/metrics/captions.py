@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import tensorflow as tf
 from absl import logging
-from nltk.tokenize import TreebankWordTokenizer
 from pycocoevalcap.bleu.bleu import Bleu
 from pycocoevalcap.cider.cider import Cider
 from pycocoevalcap.meteor.meteor import Meteor
@@ -153,6 +152,8 @@ def _ptb_words(lines: list[str]) -> list[list[str]]:
 
 def _treebank_words(lines: list[str]) -> list[list[str]]:
     """nltk's Treebank tokeniser, which needs no files, with Stanford's names of brackets."""
+    from nltk.tokenize import TreebankWordTokenizer  # not above: nltk takes half a second
+
     tokenize = TreebankWordTokenizer().tokenize
     words = (tokenize(line, convert_parentheses=True) for line in lines)
     return [[word.lower() for word in line] for line in words]
