@@ -25,7 +25,7 @@ from mrnn_tf.retrieval.sentences import EncodedSentences
 from mrnn_tf.retrieval.softmax import FLOATS, ROWS, Readout, in_blocks
 
 LEVELS = (0, 32, 256)  # likely words that are summed one by one; benchmarks/shortlists.py
-_AT_ONCE = 2**20  # values of g2(h + a); they stay in the cache
+_AT_ONCE = 2**21  # values of g2(h + a)
 _LARGEST = 80.0  # of the logarithm of a term
 _SMALLEST = 1e-30  # the probability of the rest where nothing is left
 
@@ -138,24 +138,23 @@ def bounds(
     They sum the likely words of one of `LEVELS` and are the tighter, the more these are.
     """
     length = tf.math.count_nonzero(expansion.words[row], dtype=tf.int32)
-    likely = expansion.likely[row, :length, : LEVELS[level]]
-    words = tf.concat([expansion.words[row, :length, tf.newaxis], likely], axis=1)  # [T, 1 + W]
-    vectors = 1.7159 * tf.gather(expansion.word_vectors, words)
-    biases = tf.gather(expansion.biases, words)[..., tf.newaxis]
-    rests = 1.7159 * expansion.rests[row, :length, level]  # [T, C, M]
-    offsets = expansion.offsets[row, :length, level, :, tf.newaxis]
-    h = expansion.h[row, :length, tf.newaxis] * (2 / 3)
+    words, likely = expansion.words[row, :length, tf.newaxis], expansion.likely[row, :length]
+    likely = likely[:, : LEVELS[level]]
+    own = tf.gather(expansion.word_vectors, words), tf.gather(expansion.biases, words)
+    vectors = tf.gather(expansion.word_vectors, likely), expansion.rests[row, :length, level]
+    vectors = 1.7159 * (tf.concat(vectors, axis=1) - own[0])  # [T, W + C, M]
+    offsets = tf.gather(expansion.biases, likely), expansion.offsets[row, :length, level]
+    offsets = (tf.concat(offsets, axis=1) - own[1])[..., tf.newaxis]
+    h, rest = expansion.h[row, :length, tf.newaxis] * (2 / 3), tf.shape(likely)[1]
 
     def of_block(numbers: tf.Tensor) -> tf.Tensor:
         a = tf.gather(images, tf.gather(columns, numbers)) * (2 / 3)
         tanh = tf.tanh(h + a)  # g2(h + a) / 1.7159, [T, P, M]
-        logits = tf.matmul(vectors, tanh, transpose_b=True) + biases
-        rest = tf.reduce_max(tf.matmul(rests, tanh, transpose_b=True) + offsets, axis=1)
-        own, likely = logits[:, 0], logits[:, 1:] - logits[:, :1]
-        # 1 / P(w) is the sum of these terms; where one is cut off, the bound is only higher.
-        terms = tf.reduce_sum(tf.exp(tf.minimum(likely, _LARGEST)), axis=1)
-        terms += tf.exp(tf.minimum(rest - own, _LARGEST))
-        return -tf.reduce_sum(tf.math.log(terms), axis=0)
+        logits = tf.matmul(vectors, tanh, transpose_b=True) + offsets  # less that of the word
+        terms = tf.exp(tf.minimum(logits, _LARGEST))
+        # 1 / P(w) is their sum; where one is cut off, the bound is only higher.
+        sums = tf.reduce_sum(terms[:, :rest], axis=1) + tf.reduce_max(terms[:, rest:], axis=1)
+        return -tf.reduce_sum(tf.math.log(sums), axis=0)
 
     at_once = tf.maximum(1, _AT_ONCE // tf.maximum(1, tf.size(h)))
     return in_blocks(of_block, tf.shape(columns)[0], FLOATS, at_once)

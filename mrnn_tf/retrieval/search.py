@@ -83,7 +83,7 @@ def shortlist_size(sentences: int) -> int:
 
 def image_shortlist(images: int) -> int:
     """How many of the images hold 99 % of the exact ten: benchmarks/shortlists.py."""
-    return max(200, round(images**0.75 / 9))
+    return max(200, round(images**0.9 / 55))
 
 
 def listed(
