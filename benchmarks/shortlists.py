@@ -4,8 +4,8 @@
 
 For every number of centres and axes: how long a shortlist must be to hold 95, 99 and 100 % of the
 exact ten; beside the chosen ones stands the length that `image_shortlist` takes. Then, by how many
-likely words a bound sums one by one: the rank by these bounds of 99 % of the exact ten, and how many
-candidates of a shortlist can still win when the tenth best is known. Images beyond those of the
+likely words a bound sums one by one: the rank of 99 % of the exact ten by these bounds, and how
+many candidates of a shortlist can still win when the tenth best is known. Images beyond those of the
 split are resampled as in benchmarks/retrieval.py, which measures by other captions.
 """
 
