@@ -4,14 +4,17 @@
 
 Needs a trained run: how much can be left out depends on what the network has learned. Images beyond
 those of the split are resampled: mixtures of two images of one split, projected anew. Queries are
-captions of the validation split. Sides run in turns in one process; the best round counts. On a
-machine that others use too, `--clock cpu` compares processor time.
+captions of the validation split, other ones than benchmarks/shortlists.py chooses settings by.
+Sides run in turns in one process; the best round counts. On a machine that others use too, `--clock
+cpu` compares processor time.
 
 - Scoring: softmax rows per second of log P(s|I) to the matrix products of the same shapes.
 - The signature `search_images` of an index, for the ten best images, to scoring every pair (timed
   on 10,000 images at most, and taken as often) and to the signature of release 0.1, which scored a
   shortlist of four roots whole; how many of the exact ten each finds.
-- 16 queries together to one by one, `search_images_exact`, and `search_prefix` word by word.
+- 16 queries together to one by one, and `search_images_exact`.
+- `search_prefix`: what another word costs, to a prefix of one word, which is a single step and the
+  shortlist.
 - How all that grows with the number of images, and the memory of the process.
 - The recall of the exact ten sentences of images, in the other direction, by shortlists.
 """
@@ -24,7 +27,7 @@ import numpy as np
 import tensorflow as tf
 import timing
 from absl import app, flags
-from mixtures import mixtures
+from mixtures import SETTINGS, mixtures, queries
 
 from export.index_signatures import IndexServable
 from export.options import IndexSettings
@@ -54,8 +57,7 @@ def main(_) -> None:
     split = Split.read(run, _DATA.value, schema.VAL)
     training = Split.read(run, _DATA.value, schema.TRAIN).features
     sample = scorer.project(training[marginal.sample_rows(len(training), _SAMPLE, 0)])
-    texts = [text for own in split.captions for text in own]
-    chosen = [texts[row] for row in np.random.default_rng(0).permutation(len(texts))]
+    chosen = queries(split)[SETTINGS:]
     baseline = _score(run, chosen[:4], scorer.project(split.features[:500]))
     seconds = {}
     for count in map(int, _COUNTS.value):
@@ -67,7 +69,7 @@ def main(_) -> None:
     for count in more:
         print(f"{count:,} images: {seconds[count] / seconds[first]:.2f} times {first:,}")
     if _SENTENCES.value:
-        images = scorer.project(split.features)
+        images, texts = scorer.project(split.features), queries(split)
         searcher = _servable(run, images, sample, texts).searcher
         asked = images[: _RECALL_QUERIES.value]
         print(f"{len(texts):,} sentences, {len(asked)} images")
@@ -148,7 +150,9 @@ def _search(servable: IndexServable, baseline: Scorer, texts: list[str]) -> floa
         f"{took['released'] / took['one']:.1f} times as fast as release 0.1, "
         f"{every / took['one']:,.0f} times as scoring every pair (exact "
         f"{every / took['exact']:,.0f}); {len(asked)} together "
-        f"{took['one by one'] / took['together']:.2f} times as fast as one by one"
+        f"{took['one by one'] / took['together']:.2f} times as fast as one by one "
+        f"({1e3 * took['together'] / len(asked):,.1f} and "
+        f"{1e3 * took['one by one'] / len(asked):,.1f} ms each)"
     )
     if len(few) == images.shape[0]:
         best = np.argsort(-every_pair(), axis=1, kind="stable")[0, :_K]
@@ -185,16 +189,15 @@ def _released(servable: IndexServable) -> Callable[[np.ndarray], np.ndarray]:
 def _prefixes(signature: Callable, sentence: str) -> None:
     """Prints what another word of a prefix costs, to a prefix of one word."""
     words = sentence.split()
-    lengths = sorted({1, len(words) // 2, len(words) // 2 + 1, len(words) - 1, len(words)})
-    took = _seconds(
-        {
-            length: lambda length=length: signature(tf.constant([" ".join(words[:length])]))
-            for length in lengths
-        }
+    prefixes = [tf.constant([" ".join(words[:end])]) for end in range(1, len(words) + 1)]
+    calls = {end: lambda own=own: signature(own) for end, own in enumerate(prefixes, 1)}
+    took = _seconds(calls)
+    more = np.diff(list(took.values())) / took[1]
+    print(
+        f"  a prefix of 1 word {1e3 * took[1]:.1f} ms, of {len(words)} "
+        f"{1e3 * took[len(words)]:.1f} ms; another word costs {more.mean():.2f} of a single step "
+        f"plus the shortlist, the dearest {more.max():.2f}"
     )
-    told = ", ".join(f"{length} words {1e3 * took[length]:.1f} ms" for length in lengths)
-    more = (took[lengths[-1]] - took[1]) / (lengths[-1] - 1)
-    print(f"  prefixes: {told}; another word {more / took[1]:.2f} of a prefix of one word")
 
 
 def _recall(search: Callable[[int | None], Hits], items: int) -> None:

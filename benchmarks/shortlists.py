@@ -3,22 +3,23 @@
     python benchmarks/shortlists.py --job_dir runs/best --data data/flickr8k --images 100000
 
 For every number of centres and axes: how long a shortlist must be to hold 95, 99 and 100 % of the
-exact ten. Then, by how many likely words a bound sums one by one: the rank by these bounds of 99 %
-of the exact ten, and how many candidates of a shortlist can still win when the tenth best is
-known. Images beyond those of the split are resampled as in benchmarks/retrieval.py.
+exact ten; beside the chosen ones stands the length that `image_shortlist` takes. Then, by how many
+likely words a bound sums one by one: the rank of 99 % of the exact ten by these bounds, and how
+many candidates of a shortlist can still win when the tenth best is known. Images beyond those of the
+split are resampled as in benchmarks/retrieval.py, which measures by other captions.
 """
 
 import numpy as np
 import tensorflow as tf
 from absl import app, flags
-from mixtures import mixtures
+from mixtures import SETTINGS, mixtures, queries
 
 from mrnn_tf import schema
 from mrnn_tf.retrieval import expansion as expansions
 from mrnn_tf.retrieval import marginal
 from mrnn_tf.retrieval.centres import AXES, CENTRES, Centres
 from mrnn_tf.retrieval.scoring import Scorer
-from mrnn_tf.retrieval.search import IMAGE_ROOTS, Hits, Searcher, shortlist_size
+from mrnn_tf.retrieval.search import Hits, Searcher, image_shortlist
 from mrnn_tf.retrieval.sentences import EncodedSentences, pad
 from mrnn_tf.run import Run
 from mrnn_tf.split import Split
@@ -26,7 +27,7 @@ from mrnn_tf.split import Split
 _JOB_DIR = flags.DEFINE_string("job_dir", None, "A trained run.", required=True)
 _DATA = flags.DEFINE_string("data", None, "Its records.", required=True)
 _IMAGES = flags.DEFINE_integer("images", 100_000, "Number of images.")
-_QUERIES = flags.DEFINE_integer("queries", 40, "Sentences that are searched for.")
+_QUERIES = flags.DEFINE_integer("queries", 40, "Sentences that are searched for.", 1, SETTINGS)
 _CENTRES = flags.DEFINE_list("centres", ["1", "2", "4", "8", "16"], "Numbers of centres.")
 _AXES = flags.DEFINE_list("axes", ["32", "64", "128", "512"], "Numbers of axes.")
 _LIKELY = flags.DEFINE_list("likely", ["0", "32", "64", "128", "256"], "Numbers of likely words.")
@@ -39,9 +40,8 @@ def main(_) -> None:
     split = Split.read(run, _DATA.value, schema.VAL)
     training = Split.read(run, _DATA.value, schema.TRAIN).features
     sample = scorer.project(training[marginal.sample_rows(len(training), 5000, 0)])
-    texts = [text for own in split.captions for text in own]
-    rows = np.random.default_rng(0).permutation(len(texts))[: _QUERIES.value]
-    words = pad(run.vocabulary.ids(tf.constant([texts[row] for row in rows])).to_list())
+    texts = queries(split)[: _QUERIES.value]
+    words = pad(run.vocabulary.ids(tf.constant(texts)).to_list())
     images, _ = mixtures(scorer, split.features, _IMAGES.value)
     searcher = Searcher(scorer, Centres.of(sample), images)
     best = searcher.search_images(words, _K, None)
@@ -54,7 +54,8 @@ def main(_) -> None:
             centres = Centres.of(sample, count, axes)
             ranks = _ranks(Searcher(scorer, centres, images), sentences, best)
             told = " | ".join(f"{rank:.0f}" for rank in np.quantile(ranks, (0.95, 0.99, 1)))
-            chosen = " (chosen)" if (count, axes) == (CENTRES, AXES) else ""
+            is_chosen = (count, axes) == (CENTRES, AXES)
+            chosen = f" (chosen: {image_shortlist(len(images))})" if is_chosen else ""
             print(f"| {count} | {axes}{chosen} | {told} |", flush=True)
     _bounds(searcher, sentences, best)
 
@@ -76,14 +77,14 @@ def _bounds(searcher: Searcher, sentences: EncodedSentences, best: Hits) -> None
     images, readout = searcher.arrays["images"], searcher.scorer.readout
     levels = tuple(map(int, _LIKELY.value))
     expansions.LEVELS = levels
-    count = shortlist_size(images.shape[0], IMAGE_ROOTS)
+    count = image_shortlist(images.shape[0])
     expansion = expansions.expand_around(readout, sentences, searcher.arrays["points"], levels)
     near = searcher._near(expansion, min(count, images.shape[0]))
     print(f"\n| likely words | rank of 99 % | can win of {count} |\n|---:|---:|---:|")
     for level, likely in enumerate(levels):
         ranks, winners = [], []
         for query, rows in enumerate(best.rows.numpy()):
-            bounds = expansions.tight_bounds(expansion, query, images, near[query], level).numpy()
+            bounds = expansions.bounds(expansion, query, images, near[query], level).numpy()
             order = near[query].numpy()[np.argsort(-bounds)].tolist()
             ranks += [order.index(row) + 1 for row in rows if row in order]
             winners.append((bounds >= best.scores[query, -1]).sum())

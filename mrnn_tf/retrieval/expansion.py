@@ -14,7 +14,6 @@ The first chooses a shortlist among any number of images, the others leave out w
 second costs one row of M, the third one for each likely word, where the softmax costs M x V.
 """
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -26,7 +25,8 @@ from mrnn_tf.retrieval.sentences import EncodedSentences
 from mrnn_tf.retrieval.softmax import FLOATS, ROWS, Readout, in_blocks
 
 LEVELS = (0, 32, 256)  # likely words that are summed one by one; benchmarks/shortlists.py
-_AT_ONCE = 2**20  # values of g2(h + a); they stay in the cache
+_AT_ONCE = 2**21  # values of g2(h + a)
+_LARGEST = 80.0  # of the logarithm of a term
 _SMALLEST = 1e-30  # the probability of the rest where nothing is left
 
 
@@ -76,12 +76,13 @@ def expand_around(
         own = tf.gather_nd(words, at)[:, tf.newaxis]
         m = scaled_tanh(tf.gather_nd(h, at)[:, tf.newaxis] + points)  # [n, C, M]
         logits = readout.logits(tf.reshape(m, [-1, size]))
-        log_sums = tf.reduce_logsumexp(logits, axis=1, keepdims=True)
         shape = tf.concat([tf.shape(m)[:2], [vocabulary_size]], axis=0)
-        log_probs = tf.reshape(logits - log_sums, shape)
-        log_sums = tf.reshape(log_sums, shape[:2])
-        probabilities = tf.exp(log_probs)
-        log_probs = tf.gather(log_probs, own, axis=2, batch_dims=1)[..., 0]
+        probabilities = tf.reshape(tf.nn.softmax(logits), shape)
+        # At the likeliest word, whose probability is the surest.
+        log_sums = tf.reshape(tf.reduce_max(logits, axis=1), shape[:2])
+        log_sums -= tf.math.log(tf.reduce_max(probabilities, axis=2))
+        own_logits = tf.gather(tf.reshape(logits, shape), own, axis=2, batch_dims=1)[..., 0]
+        log_probs = own_logits - log_sums
 
         highest = tf.reduce_max(probabilities, axis=1)
         likely = tf.math.top_k(highest, levels[-1]).indices
@@ -128,58 +129,32 @@ def expand_around(
 def bounds(
     expansion: LocalExpansion,
     row: tf.Tensor,
-    images: tf.Tensor,
-    columns: tf.Tensor,
-    point: int = 0,
-) -> tf.Tensor:
-    """The highest log P [P] of sentence `row` by image `columns[p]` of a [I, M], from one point."""
-    length = tf.math.count_nonzero(expansion.words[row], dtype=tf.int32)
-    words = expansion.words[row, :length]
-    rests, offsets = expansion.rests[row, :length, 0, point], expansion.offsets[row, :, 0, point]
-    directions = 1.7159 * (tf.gather(expansion.word_vectors, words) - rests)  # [T, M]
-    offset = tf.reduce_sum(tf.gather(expansion.biases, words)) - tf.reduce_sum(offsets)
-
-    def of_block(tanh: tf.Tensor) -> tf.Tensor:
-        return offset + tf.reduce_sum(tf.linalg.matvec(tanh, directions), axis=0)
-
-    return _by_image(of_block, expansion.h[row, :length], images, columns)
-
-
-def tight_bounds(
-    expansion: LocalExpansion,
-    row: tf.Tensor,
-    images: tf.Tensor,
+    images: tf.Tensor | tf.Variable,
     columns: tf.Tensor,
     level: int = -1,
 ) -> tf.Tensor:
-    """As `bounds`, tighter, from all points, with the likely words of one of `LEVELS`."""
+    """The highest log P [P] of sentence `row` by image `columns[p]` of a [I, M].
+
+    They sum the likely words of one of `LEVELS` and are the tighter, the more these are.
+    """
     length = tf.math.count_nonzero(expansion.words[row], dtype=tf.int32)
-    likely = expansion.likely[row, :length, : LEVELS[level]]
-    words = tf.concat([expansion.words[row, :length, tf.newaxis], likely], axis=1)
-    vectors = tf.gather(expansion.word_vectors, words)  # [T, 1 + W, M]
-    vectors = 1.7159 * tf.concat([vectors, expansion.rests[row, :length, level]], axis=1)
-    offsets = tf.gather(expansion.biases, words), expansion.offsets[row, :length, level]
-    offsets = tf.concat(offsets, axis=1)[:, tf.newaxis]
-    end = tf.shape(words)[1]
-
-    def of_block(tanh: tf.Tensor) -> tf.Tensor:
-        logits = tf.matmul(tanh, vectors, transpose_b=True) + offsets  # [T, P, 1 + W + C]
-        rest = tf.reduce_max(logits[..., end:], axis=-1, keepdims=True)
-        terms = tf.concat([logits[..., 1:end], rest], axis=-1)
-        return tf.reduce_sum(logits[..., 0] - tf.reduce_logsumexp(terms, axis=-1), axis=0)
-
-    return _by_image(of_block, expansion.h[row, :length], images, columns)
-
-
-def _by_image(
-    compute: Callable[[tf.Tensor], tf.Tensor], h: tf.Tensor, images: tf.Tensor, columns: tf.Tensor
-) -> tf.Tensor:
-    """What `compute` makes [P] of g2(h + a) / 1.7159 [T, P, M] of the images, a block at a time."""
-    h = h[:, tf.newaxis] * (2 / 3)
+    words, likely = expansion.words[row, :length, tf.newaxis], expansion.likely[row, :length]
+    likely = likely[:, : LEVELS[level]]
+    own = tf.gather(expansion.word_vectors, words), tf.gather(expansion.biases, words)
+    vectors = tf.gather(expansion.word_vectors, likely), expansion.rests[row, :length, level]
+    vectors = 1.7159 * (tf.concat(vectors, axis=1) - own[0])  # [T, W + C, M]
+    offsets = tf.gather(expansion.biases, likely), expansion.offsets[row, :length, level]
+    offsets = (tf.concat(offsets, axis=1) - own[1])[..., tf.newaxis]
+    h, rest = expansion.h[row, :length, tf.newaxis] * (2 / 3), tf.shape(likely)[1]
 
     def of_block(numbers: tf.Tensor) -> tf.Tensor:
-        a = tf.gather(images, tf.gather(columns, numbers))
-        return compute(tf.tanh(h + a * (2 / 3)))
+        a = tf.gather(images, tf.gather(columns, numbers)) * (2 / 3)
+        tanh = tf.tanh(h + a)  # g2(h + a) / 1.7159, [T, P, M]
+        logits = tf.matmul(vectors, tanh, transpose_b=True) + offsets  # less that of the word
+        terms = tf.exp(tf.minimum(logits, _LARGEST))
+        # 1 / P(w) is their sum; where one is cut off, the bound is only higher.
+        sums = tf.reduce_sum(terms[:, :rest], axis=1) + tf.reduce_max(terms[:, rest:], axis=1)
+        return -tf.reduce_sum(tf.math.log(sums), axis=0)
 
     at_once = tf.maximum(1, _AT_ONCE // tf.maximum(1, tf.size(h)))
     return in_blocks(of_block, tf.shape(columns)[0], FLOATS, at_once)

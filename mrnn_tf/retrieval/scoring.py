@@ -8,6 +8,8 @@ The methods take NumPy arrays or tensors and are traced into the servable of an 
 `project` and `matrix`.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import tensorflow as tf
 
@@ -21,7 +23,6 @@ from mrnn_tf.retrieval import softmax
 from mrnn_tf.retrieval.expansion import Expansion, LocalExpansion
 from mrnn_tf.retrieval.sentences import EncodedSentences
 
-_FEW = 64  # candidates of a sentence whose bounds are tightened in any case
 _FREQUENT = 256  # words that a rough bound sums
 ROUNDING = 1e-3  # between two ways to one score: a bound that misses by less still counts
 _FLOATS = tf.TensorSpec([None, None])
@@ -171,9 +172,7 @@ class Scorer:
 
         def of_sentence(numbers: tf.Tensor) -> tf.Tensor:
             row, columns = numbers[0], tf.range(tf.shape(images)[0])
-            highest = expansions.bounds(expansion, row, images, columns)
-            highest = tf.debugging.check_numerics(highest, "an upper bound of log P(s|I)")
-            columns = self.reaching(expansion, row, images, columns, highest, thresholds[row])
+            columns = self.reaching(expansion, row, images, columns, thresholds[row])
             return tf.stack([tf.fill(tf.shape(columns), row), columns], axis=1)
 
         pairs = softmax.in_blocks(of_sentence, tf.shape(thresholds)[0], PAIRS, 1)
@@ -189,42 +188,42 @@ class Scorer:
         self,
         expansion: LocalExpansion,
         row: tf.Tensor,
-        images: tf.Tensor,
+        images: tf.Tensor | tf.Variable,
         columns: tf.Tensor,
-        highest: tf.Tensor,
         thresholds: tf.Tensor,
+        levels: Sequence[int] = range(len(expansions.LEVELS)),
     ) -> tf.Tensor:
-        """Those of the columns [P] by whose images sentence `row` can reach its thresholds [P].
+        """Those of the columns [P] by whose images sentence `row` can reach a threshold, or [P].
 
-        Upper bounds [P] that reach them are tightened.
+        The upper bounds of every level are computed of what those before let through.
         """
-        hopeful = highest >= thresholds - ROUNDING
-        columns, thresholds = columns[hopeful], thresholds[hopeful]
-        highest = expansions.tight_bounds(expansion, row, images, columns)
-        return columns[highest >= thresholds - ROUNDING]
+        thresholds = tf.broadcast_to(thresholds - ROUNDING, tf.shape(columns))
+        for level in levels:
+            highest = expansions.bounds(expansion, row, images, columns, level)
+            highest = tf.debugging.check_numerics(highest, "an upper bound of log P(s|I)")
+            columns, thresholds = columns[highest >= thresholds], thresholds[highest >= thresholds]
+        return columns
 
-    @tf.function(autograph=False, input_signature=[_LOCAL, _FLOATS, _IDS])
-    def by_bounds(
-        self, expansion: LocalExpansion, images: tf.Tensor, columns: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """The columns [S, P] of images a [I, M] with the highest bounds first, and these bounds.
+    def by_images(
+        self,
+        sentences: EncodedSentences,
+        row: tf.Tensor,
+        images: tf.Tensor | tf.Variable,
+        columns: tf.Tensor,
+    ) -> tf.Tensor:
+        """log P [P] of sentence `row` by the image `columns[p]` of images a [I, M]."""
+        length = tf.math.count_nonzero(sentences.words[row], dtype=tf.int32)
+        h, words = sentences.h[row, :length], sentences.words[row, :length]
 
-        The first few are in the order of tightened bounds.
-        """
-        count = tf.shape(columns)[1]
-        few = tf.minimum(_FEW, count)
+        def score(numbers: tf.Tensor) -> tf.Tensor:
+            a = tf.repeat(tf.gather(images, tf.gather(columns, numbers)), length, axis=0)
+            count = tf.size(numbers)
+            log_probs = self.readout.log_probs(tf.tile(h, [count, 1]), a, tf.tile(words, [count]))
+            log_probs = tf.cast(tf.reshape(log_probs, [count, length]), tf.float64)
+            return tf.cast(tf.reduce_sum(log_probs, axis=1), tf.float32)
 
-        def of_sentence(numbers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            row, own = numbers[0], columns[numbers[0]]
-            highest = expansions.tight_bounds(expansion, row, images, own, level=1)
-            highest, order = tf.math.top_k(highest, count)
-            own = tf.gather(own, order)
-            tight = expansions.tight_bounds(expansion, row, images, own[:few])
-            tight, order = tf.math.top_k(tight, few)
-            own = tf.concat([tf.gather(own[:few], order), own[few:]], axis=0)
-            return own[tf.newaxis], tf.concat([tight, highest[few:]], axis=0)[tf.newaxis]
-
-        return softmax.in_blocks(of_sentence, tf.shape(columns)[0], (_IDS, _FLOATS), 1)
+        at_once = tf.maximum(1, softmax.ROWS // tf.maximum(1, length))
+        return softmax.in_blocks(score, tf.shape(columns)[0], at_once=at_once)
 
     def matrix(self, sentences: EncodedSentences, images: np.ndarray) -> np.ndarray:
         """log P [S, I] of every sentence by every image a [I, M]."""

@@ -20,15 +20,16 @@ from mrnn_tf.retrieval import expansion as expansions
 from mrnn_tf.retrieval.centres import Centres, Lists
 from mrnn_tf.retrieval.expansion import LocalExpansion
 from mrnn_tf.retrieval.marginal import log_marginals
-from mrnn_tf.retrieval.scoring import PAIRS, ROUNDING, Scorer
+from mrnn_tf.retrieval.scoring import ROUNDING, Scorer
+from mrnn_tf.retrieval.sentences import EncodedSentences
 from mrnn_tf.retrieval.softmax import in_blocks
 
 BY_COUNT = 0  # a shortlist of `shortlist_size`
-IMAGE_ROOTS = 2  # of the shortlist of images, which are estimated at their nearest centre
 NOTHING = -1  # the row of a missing result
-_QUERIES_AT_ONCE = 16
+_QUERIES_AT_ONCE = 16  # that share the pass over the sketches
+_QUERIES_IN_PARALLEL = 4
+_FEW = 64  # candidates whose bounds are tightened in any case
 _SENTENCES_AT_ONCE = 128
-_COUNTS = tf.TensorSpec([None], tf.int32)
 _CAST_AT_ONCE = 8192  # vectors; they stay in the processor's cache
 
 
@@ -75,14 +76,21 @@ class SentenceTable(NamedTuple):
         return cls(*map(np.concatenate, zip(*parts, strict=True)))
 
 
-def shortlist_size(items: int, roots: int = 4) -> int:
-    """How many of the items hold 99 % of the exact ten: benchmarks/retrieval.py."""
-    return max(200, round(roots * items**0.5))
+def shortlist_size(sentences: int) -> int:
+    """How many of the sentences hold 99 % of the exact ten: benchmarks/retrieval.py."""
+    return max(200, round(4 * sentences**0.5))
 
 
-def listed(items: int, k: int, shortlist: int | None, roots: int = 4) -> int:
+def image_shortlist(images: int) -> int:
+    """How many of the images hold 99 % of the exact ten: benchmarks/shortlists.py."""
+    return max(200, round(images**0.9 / 55))
+
+
+def listed(
+    items: int, k: int, shortlist: int | None, size: Callable[[int], int] = shortlist_size
+) -> int:
     """How many items are candidates: `shortlist`, or as many as their number asks for."""
-    return min(max(k, shortlist or shortlist_size(items, roots)), items)
+    return min(max(k, shortlist or size(items)), items)
 
 
 class Searcher:
@@ -132,50 +140,53 @@ class Searcher:
         `shortlist` nearest candidates: `BY_COUNT` chooses their number, `None` takes all images.
         """
         words, images = tf.cast(words, tf.int32), self.arrays["images"]
-        count = listed(images.shape[0], k, shortlist, IMAGE_ROOTS)
-        first = min(k, count)
+        count = listed(images.shape[0], k, shortlist, image_shortlist)
 
         def search(queries: tf.Tensor) -> Hits:
             sentences = self.scorer.read(tf.gather(words, queries))
             expansion = self.scorer.expand_around(sentences, self.arrays["points"])
-            rows = self._near(expansion, count)
-            # Only the candidates: whoever takes the whole variable gets a copy of it.
-            candidates = tf.gather(images, tf.reshape(rows, [-1]))
-            near = tf.reshape(tf.range(tf.size(rows)), tf.shape(rows))
-            near, bounds = self.scorer.by_bounds(expansion, candidates, near)
-            row_of, among = tf.reshape(rows, [-1]), images if shortlist is None else candidates
-            # The scores of the first few say how much is needed to be among the best.
-            queries = tf.range(tf.shape(near)[0])
-            rows, columns = tf.repeat(queries, first), tf.reshape(near[:, :first], [-1])
-            scores = self.scorer.pairs(sentences, rows, candidates, columns)
-            scores = tf.reshape(scores, [-1, first])
-            least = _best(near[:, :first], scores, k)[1][:, -1] - ROUNDING
+            near = self._near(expansion, count)
 
-            def can_win(numbers: tf.Tensor) -> tf.Tensor:
+            def search_one(numbers: tf.Tensor) -> Hits:
                 query = numbers[0]
+                rows, scores = self._score(expansion, query, near[query], k)
+                used = tf.size(rows)
                 if shortlist is None:
-                    columns, highest = self._all_bounds(expansion, query)
-                else:
-                    columns, highest = near[query, first:], bounds[query, first:]
-                thresholds = tf.fill(tf.shape(columns), least[query])
-                own = expansion, query, among, columns, highest, thresholds
-                columns = tf.sort(self.scorer.reaching(*own))
-                return tf.stack([tf.fill(tf.shape(columns), query), columns], axis=1)
+                    least = _best(rows[tf.newaxis], scores[tf.newaxis], k)[1][0, -1]
+                    rows = tf.range(images.shape[0])
+                    rows = self.scorer.reaching(expansion, query, images, rows, least)
+                    scores = self.scorer.by_images(sentences, query, images, rows)
+                    used += tf.size(rows)
+                length = tf.math.count_nonzero(sentences.words[query], dtype=tf.int32)
+                used = (used + len(self._ends)) * length  # with those of the expansion
+                return Hits(*_best(rows[tf.newaxis], scores[tf.newaxis], k), used[tf.newaxis])
 
-            pairs = in_blocks(can_win, tf.size(queries), PAIRS, 1)
-            others = self.scorer.pairs(sentences, pairs[:, 0], among, pairs[:, 1])
-            others, columns = _by_query(pairs[:, 0], others, pairs[:, 1], tf.size(queries))
-            if shortlist is not None:  # or else they are among all
-                columns = tf.concat([near[:, :first], columns], axis=1)
-                columns = tf.gather(row_of, tf.maximum(0, columns))  # missing ones score least
-                others = tf.concat([scores, others], axis=1)
-            lengths = tf.math.count_nonzero(sentences.words, axis=1, dtype=tf.int32)
-            used = tf.reduce_sum(tf.gather(lengths, pairs[:, 0]))
-            used += tf.reduce_sum(lengths) * (first + len(self._ends))  # and of the expansion
-            return Hits(*_best(columns, others, k), used)
+            return in_blocks(search_one, tf.size(queries), _hits(k), 1, _QUERIES_IN_PARALLEL)
 
         asks = tf.reduce_any(words > schema.UNKNOWN_ID, axis=1) & (images.shape[0] > 0)
         return _answer(search, asks, k, _QUERIES_AT_ONCE)
+
+    def _score(
+        self, expansion: LocalExpansion, query: tf.Tensor, rows: tf.Tensor, k: int
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Those of the rows [P] that can be among the best k of them for a query, and their scores.
+
+        Bounds say which are scored first; their scores say how much is needed to be among the best.
+        """
+        images = tf.gather(self.arrays["images"], rows)
+        highest = expansions.bounds(expansion, query, images, tf.range(tf.size(rows)), level=1)
+        highest, order = tf.math.top_k(highest, tf.size(rows))
+        few = tf.minimum(_FEW, tf.size(rows))
+        tight, first = tf.math.top_k(expansions.bounds(expansion, query, images, order[:few]), few)
+        first = tf.gather(order, first)
+        sentences = EncodedSentences(expansion.h, expansion.words)
+        scores = self.scorer.by_images(sentences, query, images, first[:k])
+        least = _best(first[tf.newaxis, :k], scores[tf.newaxis], k)[1][0, -1]
+        more = order[few:][highest[few:] >= least - ROUNDING]
+        more = self.scorer.reaching(expansion, query, images, more, least, levels=[-1])
+        more = tf.concat([first[k:][tight[k:] >= least - ROUNDING], more], axis=0)
+        scores = tf.concat([scores, self.scorer.by_images(sentences, query, images, more)], axis=0)
+        return tf.gather(rows, tf.concat([first[:k], more], axis=0)), scores
 
     def word_scores(self, words: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """log P(w_t|I) [Q, k, T] of the queries' words [Q, T] by images `rows` [Q, k] found.
@@ -205,17 +216,6 @@ class Searcher:
             estimates.append(at_mean[:, centre, tf.newaxis] + told)
             begin = end
         return tf.gather(arrays["rows"], _highest(tf.concat(estimates, axis=1), count))
-
-    def _all_bounds(
-        self, expansion: LocalExpansion, query: tf.Tensor
-    ) -> tuple[tf.Tensor, tf.Tensor]:
-        """All images [I] in the order of their lists, and their upper bounds [I]."""
-        images, rows, begin, highest = self.arrays["images"], self.arrays["rows"], 0, []
-        for centre, end in enumerate(self._ends):
-            own = rows[begin:end]
-            highest.append(expansions.bounds(expansion, query, images, own, centre))
-            begin = end
-        return tf.convert_to_tensor(rows), tf.concat(highest, axis=0)
 
     @tf.function(autograph=False, reduce_retracing=True)
     def search_sentences(
@@ -248,7 +248,8 @@ class Searcher:
             scores = tf.concat([scores, score(others)], axis=0)[tf.newaxis]
             places = tf.concat([order[:k], others], axis=0)
             used = tf.math.count_nonzero(tf.gather(sentences.words, places), dtype=tf.int32)
-            return Hits(*_best(tf.gather(near, places, axis=1), scores, k), used)
+            hits = _best(tf.gather(near, places, axis=1), scores, k)
+            return Hits(*hits, used[tf.newaxis])
 
         asks = tf.reduce_all(tf.math.is_finite(images), axis=1) & (items > 0)
         first = _answer(search_listed, asks, k, 1)
@@ -271,10 +272,10 @@ class Searcher:
                 return begin + _SENTENCES_AT_ONCE, *_best(rows, scores, k), used + taken
 
             none = (0, *_nothing(tf.size(queries), k), 0)
-            _, *hits = tf.while_loop(
+            _, *hits, used = tf.while_loop(
                 lambda begin, *_: begin < items, more, none, parallel_iterations=1
             )
-            return Hits(*hits)
+            return Hits(*hits, used[tf.newaxis])
 
         hits = _answer(search_all, asks, k, tf.maximum(1, tf.size(asks)))
         return hits._replace(softmax_rows=hits.softmax_rows + first.softmax_rows)
@@ -287,12 +288,9 @@ def _answer(
     asked = tf.where(asks)
 
     def search_block(numbers: tf.Tensor) -> Hits:
-        hits = search(tf.gather(asked[:, 0], numbers))
-        return hits._replace(softmax_rows=hits.softmax_rows[tf.newaxis])
+        return search(tf.gather(asked[:, 0], numbers))
 
-    rows, scores = tf.TensorSpec([None, k], tf.int32), tf.TensorSpec([None, k])
-    specs = Hits(rows, scores, _COUNTS)
-    *hits, used = in_blocks(search_block, tf.shape(asked)[0], specs, at_once)
+    *hits, used = in_blocks(search_block, tf.shape(asked)[0], _hits(k), at_once)
     hits = [
         tf.tensor_scatter_nd_update(missing, asked, values)
         for missing, values in zip(_nothing(tf.size(asks), k), hits, strict=True)
@@ -329,12 +327,10 @@ def _best(rows: tf.Tensor, scores: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Ten
     return tf.ensure_shape(rows, [None, k]), tf.ensure_shape(scores, [None, k])
 
 
-def _by_query(
-    queries: tf.Tensor, scores: tf.Tensor, columns: tf.Tensor, count: tf.Tensor
-) -> tuple[tf.Tensor, tf.Tensor]:
-    """Scores and columns [P] of queries [P], in order, as rows [count, L], padded."""
-    ragged = tf.RaggedTensor.from_value_rowids(scores, queries, count, validate=False)
-    return ragged.to_tensor(-np.inf), ragged.with_values(columns).to_tensor(NOTHING)
+def _hits(k: int) -> Hits:
+    """The types of the hits of a block, with the cost of each query or of all."""
+    rows, scores = tf.TensorSpec([None, k], tf.int32), tf.TensorSpec([None, k])
+    return Hits(rows, scores, tf.TensorSpec([None], tf.int32))
 
 
 def _nothing(queries: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
