@@ -124,6 +124,14 @@ class TaskOptions(TrainOptions):
     require_gpu: bool = field(False, "fail where there is no GPU")
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnsembleOptions(Config):
+    """Which runs become one."""
+
+    runs: tuple[str, ...] = field(REQUIRED, "run directories of one configuration")
+    job_dir: str = field(REQUIRED, "a new run directory, for the merged run")
+
+
 @dataclasses.dataclass(frozen=True)
 class Decoding(BeamSearch):
     """The chosen beam search, the n-best list, and further widths to compare."""
