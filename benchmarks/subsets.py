@@ -33,8 +33,8 @@ def make(data: str, photographs: int, folder: Path, seed: int = 0) -> str:
         )
         listing = source / f"{photographs}.jsonl"
         listing.write_text("".join(lines))
-        files = {"features": source / "features.npy", "names": source / "names.txt"}
-        name = records.DatasetInfo.load(data).identity
+        files = {"features": (source / "features.npy",), "names": source / "names.txt"}
+        name = (records.DatasetInfo.load(data).identity,)
         prepare(
             PrepareOptions(
                 dataset="jsonl", source=listing, output=output, encoder_name=name, **files

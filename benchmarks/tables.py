@@ -97,7 +97,7 @@ def _run(folder: Path, data: str, module: str, *arguments: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", module, f"--data={data}", f"--job_dir={folder}", *arguments]
     print(" ".join(command[1:]), file=sys.stderr, flush=True)
-    with open(folder / "log.txt", "a") as log:
+    with open(folder / "table.log", "a") as log:
         environment = {"TF_CPP_MIN_LOG_LEVEL": "3"} | os.environ
         subprocess.run(command, stdout=log, stderr=log, check=True, env=environment)
 

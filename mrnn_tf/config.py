@@ -76,7 +76,9 @@ class Config:
             value = getattr(self, each.name)
             if isinstance(value, os.PathLike):
                 value = os.fspath(value)
-                object.__setattr__(self, each.name, value)
+            elif isinstance(value, tuple):
+                value = tuple(os.fspath(v) if isinstance(v, os.PathLike) else v for v in value)
+            object.__setattr__(self, each.name, value)
             if each.metadata and not _fits(each, value):
                 name = f"{type(self).__name__}.{each.name}"
                 raise UserError(f"`{name}` must be {_wanted(each)}; got {value!r}.")
@@ -247,7 +249,12 @@ class RunConfig(Config):
 
     def __post_init__(self):
         super().__post_init__()
-        check_identity("RunConfig.encoder", self.encoder)
+        check_description("RunConfig.encoder", self.encoder, self.feature_size)
+
+    @property
+    def feature_parts(self) -> tuple[int, ...]:
+        """The sizes of the parts that the features are joined of."""
+        return tuple(self.encoder.get("parts", [self.feature_size]))
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -264,12 +271,21 @@ class RunConfig(Config):
         return None
 
 
-def check_identity(name: str, encoder: Mapping[str, Any]) -> None:
-    """Refuses the description of an encoder without its identity, or with nested values."""
-    is_plain = not any(isinstance(value, dict | list) for value in encoder.values())
-    if not is_plain or not isinstance(encoder.get("identity"), str):
+def check_description(name: str, encoder: Mapping[str, Any], feature_size: int | None) -> None:
+    """Refuses the description of an encoder without its identity, or with nested values.
+
+    Joined features have `parts`, a list of sizes.
+    """
+    facts = {**encoder}
+    parts = facts.pop("parts", [feature_size])
+    is_plain = not any(isinstance(value, dict | list) for value in facts.values())
+    if not is_plain or not isinstance(facts.get("identity"), str):
         wanted = "an `identity` of type str, and texts and numbers beside it"
         raise UserError(f"`{name}` must have {wanted}; got the keys {', '.join(encoder)}.")
+    are_sizes = isinstance(parts, list) and all(type(size) is int and size > 0 for size in parts)
+    if "parts" in encoder and not (are_sizes and sum(parts) == feature_size):
+        wanted = f"sizes that add up to {feature_size}"
+        raise UserError(f"`{name}` must have `parts` that are {wanted}; got {parts!r}.")
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -109,7 +109,8 @@ def build(config: RunConfig, encoder_weights: str | None = None) -> Network:
     encoder = None
     if config.train.finetune_encoder:
         encoder = encoders.create(config.encoder["name"], encoder_weights, config.encoder["crops"])
-    model = MRNN(config.model, config.vocabulary_size, config.feature_size, config.train.seed)
+    sizes = config.vocabulary_size, config.feature_size
+    model = MRNN(config.model, *sizes, config.train.seed, config.feature_parts)
     return Network(model, encoder)
 
 

@@ -97,7 +97,7 @@ def test_shards(data, run, flips):
 def test_a_shard_and_its_report_while_a_dataset_is_made(tmp_path, flips):
     np.save(tmp_path / "f.npy", np.eye(4, dtype=np.float32))
     (tmp_path / "n.txt").write_text("a\nb\nc\nd\n")
-    table = FeatureTable(str(tmp_path / "f.npy"), str(tmp_path / "n.txt"))
+    table = FeatureTable([str(tmp_path / "f.npy")], str(tmp_path / "n.txt"))
     listing = [CaptionedImage(name, "train", ("a dog",)) for name in "abcd"]
     (tmp_path / "data").mkdir()
     work = str(tmp_path / "data" / ".work")

@@ -59,7 +59,7 @@ def test_records(disk, tmp_path):
     (source / "n.txt").write_text("".join(f"{i}.jpg\n" for i in range(20)))
     options = PrepareOptions(
         dataset="jsonl", source=source, output=disk("96k") / "data", images_per_shard=5,
-        features=source / "f.npy", names=source / "n.txt", min_count=1,
+        features=(source / "f.npy",), names=source / "n.txt", min_count=1,
     )  # fmt: skip
     with pytest.raises(FULL) as error:
         prepare.prepare(options)

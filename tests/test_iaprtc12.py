@@ -24,7 +24,10 @@ def annotation(description):
         ("never closed; 3 < 4;", ["never closed", "3 < 4"]),
     ],
 )
-@pytest.mark.parametrize("folders", [("", ""), ("iaprtc12/", "iaprtc12.20091111/")])
+@pytest.mark.parametrize(
+    "folders",
+    [("", "iaprtc12"), ("iaprtc12/", "iaprtc12.20091111/iaprtc12"), ("iaprtc12/", "IAPRTC/iapr")],
+)
 def test_iaprtc12(description, sentences, folders, tmp_path, write, problems):
     root, lists = folders
     files = {
@@ -32,8 +35,8 @@ def test_iaprtc12(description, sentences, folders, tmp_path, write, problems):
         f"{root}annotations_complete_eng/01/1000.eng": annotation("a boy;</DESCRIPTION>"),
         f"{root}annotations_complete_eng/01/1001.eng": annotation("unused;</DESCRIPTION>"),
         f"{root}annotations_complete_eng/02/2.eng": b"<DOC></DOC>",
-        f"{lists}iaprtc12_train_list.txt": "00/25\r\n02/2\r\n40/7\r\n",
-        f"{lists}iaprtc12_test_list.txt": "01/1000\n",
+        f"{lists}_train_list.txt": "00/25\r\n02/2\r\n40/7\r\n",
+        f"{lists}_test_list.txt": "01/1000\n",
     }
     images = read_dataset("iaprtc12", write(files), problems)
     captions = {image.image_id: list(image.captions) for image in images}

@@ -19,6 +19,17 @@ def test_feature_norm_leaves_the_direction_only(scale):
     np.testing.assert_allclose(layers.FeatureNorm(10.0)(features), expected, rtol=1e-5)
 
 
+def test_feature_norm_gives_every_part_the_same_share():
+    features = np.array([[300.0, 400.0, 0.01], [3.0, 4.0, 0.0]], "float32")
+    normed = layers.FeatureNorm(5.0, parts=[2, 1])(features)
+    share = 5.0 / np.sqrt(2)
+    expected = [[0.6 * share, 0.8 * share, share], [0.6 * share, 0.8 * share, 0.0]]
+    np.testing.assert_allclose(normed, expected, rtol=1e-5)
+    np.testing.assert_array_equal(
+        layers.FeatureNorm(5.0, parts=[3])(features), layers.FeatureNorm(5.0)(features)
+    )
+
+
 def test_feature_norm_of_a_zero_vector_has_a_finite_gradient():
     features = tf.zeros((1, 3))
     with tf.GradientTape() as tape:
@@ -47,7 +58,7 @@ def test_dropout_depends_on_the_seed_and_on_the_call():
 
 @pytest.mark.parametrize(
     "layer",
-    [layers.FeatureNorm(2.0), layers.Bias(), layers.Dropout(0.5, 3)],
+    [layers.FeatureNorm(2.0, [3, 4]), layers.Bias(), layers.Dropout(0.5, 3)],
     ids=lambda layer: type(layer).__name__,
 )
 def test_layers_survive_serialization(layer):

@@ -127,7 +127,7 @@ def test_python_prepares_by_one_options_object(photos, features, tmp_path):
         dataset="jsonl",
         source=photos,
         output=tmp_path / "data",
-        features=features[1],
+        features=(features[1],),
         names=features[3],
         images_per_shard=3,
     )
@@ -220,8 +220,17 @@ BAD = {
     "dataset": ("--dataset imagenet", "dataset"),
     "flag": ("--source PHOTOS --sauce x", "Unknown flag --sauce"),
     "rows": ("--source PHOTOS --features PHOTOS/f.npy --names PHOTOS/short.txt", "10 rows, but"),
+    "joined rows": (
+        "--source PHOTOS --features PHOTOS/f.npy,PHOTOS/few.npy --names PHOTOS/n.txt",
+        "few.npy has 9 rows, but --names",
+    ),
+    "encoder names": (
+        "--source PHOTOS --features PHOTOS/f.npy --names PHOTOS/n.txt --encoder_name a,b",
+        "--encoder_name has 2 names, but --features 1 files",
+    ),
     "nan": ("--source PHOTOS --features PHOTOS/nan.npy --names PHOTOS/n.txt", "NaN"),
     "names": ("--source PHOTOS --features PHOTOS/f.npy --names PHOTOS/x.txt", "names no image"),
+    "validation": ("--source PHOTOS --validation 3", "--validation is for a dataset without"),
     "crops": ("--source PHOTOS --crops 5", "--crops must be one of (1, 10); got 5"),
     "lost names": ("--source PHOTOS --names PHOTOS/n.txt", "--names goes with --features"),
     "stray": ("--source PHOTOS my photos", "Unexpected argument my"),
@@ -234,6 +243,7 @@ BAD = {
 def test_bad_input_is_one_sentence_and_exit_code_1(prepare, photos, features, tmp_path, case):
     (photos / "short.txt").write_text("0.jpg\n")
     (photos / "x.txt").write_text("".join(f"x{i}.jpg\n" for i in range(10)))
+    np.save(photos / "few.npy", np.ones((9, 4), np.float32))
     np.save(photos / "nan.npy", np.full((10, 4), np.nan, np.float32))
     arguments, sentence = BAD[case]
     arguments = arguments.replace("PHOTOS", str(photos)).split()

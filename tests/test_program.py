@@ -13,8 +13,9 @@ from mrnn_tf.vision import encoders
 
 ROOT = Path(__file__).parent.parent
 PROGRAMS = (
-    "trainer.prepare", "trainer.task", "trainer.evaluate", "trainer.rerank", "export.task",
-    "export.index", "mrnn_tf.metrics", "serving.local", "serving.client",
+    "trainer.prepare", "trainer.task", "trainer.evaluate", "trainer.rerank",
+    "trainer.ensemble", "export.task", "export.index", "mrnn_tf.metrics", "serving.local",
+    "serving.client",
 )  # fmt: skip
 # Runs a program as `python -m` does, and then tells which of the heavy packages were imported.
 _RUN = """

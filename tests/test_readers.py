@@ -3,7 +3,7 @@ import json
 import pytest
 import tensorflow as tf
 
-from mrnn_tf.data.listing import CaptionedImage, Problems
+from mrnn_tf.data.listing import CaptionedImage, Problems, cut_validation
 from mrnn_tf.data.readers import READERS, read_dataset
 
 
@@ -67,3 +67,22 @@ def test_sources_may_be_remote(problems):
 def test_a_broken_json_file_is_named(name, file, content, write, problems):
     with pytest.raises(ValueError, match=file):
         read_dataset(name, write({file: content}), problems)
+
+
+def test_a_validation_split_is_cut_by_lot_from_captioned_training_images():
+    listing = [CaptionedImage(str(i), "train", ("a",) if i % 2 else ()) for i in range(40)]
+    listing += [CaptionedImage("t", "test", ("a",))]
+    cut, again, other = (cut_validation(listing, 8, seed) for seed in (0, 0, 1))
+    chosen = [image for image in cut if image.split == "val"]
+    assert len(chosen) == 8 and all(image.captions for image in chosen)
+    assert cut == again and cut != other
+    assert [image.image_id for image in cut] == [image.image_id for image in listing]
+    assert cut[-1] == listing[-1]
+
+
+def test_a_cut_needs_a_dataset_that_has_no_validation_split_and_enough_images():
+    training = [CaptionedImage("a", "train", ("a",)), CaptionedImage("b", "train", ())]
+    with pytest.raises(ValueError, match=r"has 1 training images with captions; got 1"):
+        cut_validation(training, 1, 0)
+    with pytest.raises(ValueError, match="`validation` is for a dataset without validation images"):
+        cut_validation([*training, CaptionedImage("c", "val", ("a",))], 1, 0)

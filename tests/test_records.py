@@ -60,6 +60,9 @@ COUNTS = {"images": 24, "captions": 72, "shards": 2}
     [
         {"encoder": {"name": "vgg16"}},
         {"encoder": {"identity": 7}},
+        {"encoder": {"identity": "a", "parts": [8, 5]}},
+        {"encoder": {"identity": "a", "parts": [13, -1]}},
+        {"encoder": {"identity": "a", "parts": 12}},
         {"encoder": []},
         {"feature_size": "12"},
         {"stores": "features"},

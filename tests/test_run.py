@@ -66,7 +66,7 @@ def test_a_directory_without_a_run_is_refused(tmp_path):
     "damage",
     [{"vocabulary_size": [9]}, {"feature_size": 0}, {"encoder": "vgg16"}, {"encoder": {}},
      {"encoder": {"identity": 7}}, {"encoder": {"identity": "a", "b": [[]]}},
-     {"dataset": None}, {"model": []}],
+     {"encoder": {"identity": "a", "parts": [8, 5]}}, {"dataset": None}, {"model": []}],
 )  # fmt: skip
 def test_a_damaged_configuration_is_refused(tiny_job, tmp_path, damage):
     marker = shutil.copy(Path(tiny_job) / "config.json", tmp_path)

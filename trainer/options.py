@@ -39,11 +39,18 @@ class PrepareOptions(Config):
     )
     encoder_weights: str | None = field(None, "file with the encoder's weights")
     crops: int | None = field(None, "views of an image that are averaged: 1 or 10; default 1")
-    features: str | None = field(None, "precomputed features, .npy or .npz")
+    features: tuple[str, ...] | None = field(
+        None, "precomputed features, .npy or .npz; those of several files are joined"
+    )
     names: str | None = field(None, "text file with the image of each row of `features`")
-    encoder_name: str | None = field(None, "what made `features`; by default the file's name")
+    encoder_name: tuple[str, ...] | None = field(
+        None, "what made `features`, one for each file or for all; by default the files' names"
+    )
     store: str = field("features", "what to store", choices=("features", "images", "both"))
     pictures: bool = field(True, "with features alone: small JPEGs too, for people to see")
+    validation: int = field(
+        0, "training images to put aside, of a dataset without a validation split", at_least=0
+    )
     min_count: int = field(5, "rarer training words become <unk>", at_least=1)
     images_per_shard: int = field(250, "images in a shard", at_least=1)
     seed: int = field(0, "seed of the training images' order and of random splits")
@@ -115,6 +122,14 @@ class TaskOptions(TrainOptions):
         None, "folder of the exported versions; default: $AIP_MODEL_DIR, or JOB_DIR/model"
     )
     require_gpu: bool = field(False, "fail where there is no GPU")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EnsembleOptions(Config):
+    """Which runs become one."""
+
+    runs: tuple[str, ...] = field(REQUIRED, "run directories of one configuration")
+    job_dir: str = field(REQUIRED, "a new run directory, for the merged run")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,6 +9,8 @@ The same with precomputed features (row i of F.npy belongs to line i of N.txt):
     python -m trainer.prepare --dataset flickr8k --source flickr8k --output data/flickr8k \\
         --features F.npy --names N.txt --encoder_name resnet50
 
+Features of several encoders are joined by --features F.npy,G.npy --encoder_name resnet50,dinov2.
+
 Any Apache Beam flag passes through, e.g. --direct_running_mode=multi_processing
 --direct_num_workers=2. A stopped run is finished by the same command.
 """
@@ -33,7 +35,7 @@ from mrnn_tf import batch, files, schema, text
 from mrnn_tf.batch import beam
 from mrnn_tf.data import demo, readers, records, shards
 from mrnn_tf.data.features import FeatureTable
-from mrnn_tf.data.listing import CaptionedImage, Problems
+from mrnn_tf.data.listing import CaptionedImage, Problems, cut_validation
 from mrnn_tf.errors import UserError
 from mrnn_tf.vision import crops, encoders
 
@@ -77,6 +79,10 @@ def _prepare(options: PrepareOptions, claimed: contextlib.ExitStack) -> records.
         demo.write(source, options.seed)
     listing = readers.read_dataset(options.dataset, source, problems, options.seed)
     logging.info("%s: %d images", options.dataset, len(listing))
+    if options.validation:
+        listing = cut_validation(listing, options.validation, options.seed)
+        drawn = f"{options.validation} training images, drawn by lot with seed {options.seed}"
+        logging.info("The validation split is a cut of %s.", drawn)
 
     # What makes the features.
     encoder_spec = table_spec = table = None
@@ -93,8 +99,7 @@ def _prepare(options: PrepareOptions, claimed: contextlib.ExitStack) -> records.
             problems.add("image without features", name)
         listing = [image for image in listing if table.row(image.image_id) is not None]
         table.check_finite()
-        name = options.encoder_name or os.path.splitext(os.path.basename(options.features))[0]
-        description = {"identity": f"features:{name}:{table.size}", "feature_size": table.size}
+        description = _describe(options, table.parts)
     else:
         name = options.encoder or encoders.NAMES[0]
         encoder_spec = (name, options.encoder_weights, options.crops or 1)
@@ -158,11 +163,24 @@ def _check(options: PrepareOptions) -> None:
             raise UserError("`crops` goes with `encoder`, not with `features`.")
         if options.store == schema.IMAGES:
             raise UserError("`features` needs `store` features or both.")
+        named, wanted = len(options.encoder_name or ()), len(options.features)
+        if named not in (0, 1, wanted):
+            has = f"`encoder_name` has {named} names, but `features` {wanted} files"
+            raise UserError(f"{has}: give one name, or one for each file.")
     elif options.names or options.encoder_name:
         name = "names" if options.names else "encoder_name"
         raise UserError(f"`{name}` goes with `features`, which was not given.")
     if options.crops not in (None, *crops.COUNTS):
         raise UserError(f"`crops` must be one of {crops.COUNTS}; got {options.crops}.")
+
+
+def _describe(options: PrepareOptions, parts: list[int]) -> dict:
+    """What is said of precomputed features, as encoders describe themselves."""
+    stems = [os.path.splitext(os.path.basename(path))[0] for path in options.features]
+    name = "+".join(options.encoder_name or stems)
+    identity = f"features:{name}:{'+'.join(map(str, parts))}"
+    joined = {"parts": parts} if len(parts) > 1 else {}
+    return {"identity": identity, "feature_size": sum(parts), **joined}
 
 
 def _report(options: PrepareOptions, problems: Problems, said: Sequence[str] = ()) -> list[str]:

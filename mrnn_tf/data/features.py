@@ -1,7 +1,7 @@
-"""Precomputed features: a memory-mapped array with one row per named image."""
+"""Precomputed features: memory-mapped arrays with one row per named image."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -13,61 +13,62 @@ _ROWS_AT_ONCE = 4096
 
 
 class FeatureTable:
-    """Rows of features [N, D] by image name; line i of the text file `names` names row i.
+    """Rows of features by image name; line i of the text file `names` names row i of every file.
 
-    An `.npz` holds the features as its only array, or as `features`, and may hold the `names` too.
+    The features [N, D] of several files are joined: their sizes are the `parts` of D. An `.npz`
+    holds the features as its only array, or as `features`, and may hold the `names` too.
     """
 
-    def __init__(self, path: str, names: str | None = None):
-        self.path = path
-        self.array, own_names = _open(path)
-        if self.array.ndim != 2 or not np.issubdtype(self.array.dtype, np.floating):
-            raise UserError(
-                f"`features` {path} must be a float array of shape [images, size]; "
-                f"received {self.array.dtype} {list(self.array.shape)}."
-            )
-        if names is None and own_names is None:
-            raise UserError(f"`features` {path} needs `names`, a file with the image of each row.")
-        listed = _read_names(names) if names is not None else [str(n) for n in own_names]
-        try:
-            "\n".join(listed).encode()
-        except UnicodeEncodeError:
-            raise UserError(f"`names` {names or path} has a name that is not Unicode.") from None
-        if len(listed) != len(self.array):
-            own = f"`features` {path} has {len(self.array)} rows"
-            raise UserError(f"{own}, but `names` {names or path} has {len(listed)} names.")
-        self._rows = {name: row for row, name in enumerate(listed)}
-        if len(self._rows) != len(listed):
-            twice = next(n for i, n in enumerate(listed) if self._rows[n] != i)
-            raise UserError(f"`names` {names or path} holds {twice} twice.")
+    def __init__(self, paths: Sequence[str], names: str | None = None):
+        self._paths, self._arrays, self._rows = paths, [], {}
+        for path in paths:
+            array, own_names = _open(path)
+            if array.ndim != 2 or not np.issubdtype(array.dtype, np.floating):
+                raise UserError(
+                    f"`features` {path} must be a float array of shape [images, size]; "
+                    f"received {array.dtype} {list(array.shape)}."
+                )
+            rows = _rows(path, names, own_names)
+            if len(rows) != len(array):
+                own = f"`features` {path} has {len(array)} rows"
+                raise UserError(f"{own}, but `names` {names or path} has {len(rows)} names.")
+            if self._arrays and rows != self._rows:
+                raise UserError(f"`features` {paths[0]} and {path} must name the same rows.")
+            self._arrays.append(array)
+            self._rows = rows
 
     @property
-    def size(self) -> int:
-        return self.array.shape[1]
+    def parts(self) -> list[int]:
+        return [array.shape[1] for array in self._arrays]
 
     def row(self, image_id: str) -> int | None:
         return self._rows.get(image_id)
 
+    def features(self, rows: Sequence[int]) -> np.ndarray:
+        """The features float32 [B, D] of some rows, those of all files side by side."""
+        return np.concatenate([array[rows] for array in self._arrays], axis=1, dtype=np.float32)
+
     def fingerprint(self) -> str:
         """A digest of names and values."""
         digest = hashlib.sha256("\n".join(self._rows).encode())
-        for _, rows in self._parts():
+        for _, _, rows in self._blocks():
             digest.update(np.ascontiguousarray(rows))
         return digest.hexdigest()
 
     def check_finite(self) -> None:
         """Raises for the first row that holds NaN or infinity."""
-        for start, rows in self._parts():
+        for path, start, rows in self._blocks():
             with np.errstate(over="ignore"):  # what is stored has 32 bits
                 bad = ~np.isfinite(rows.astype(np.float32)).all(axis=1)
             if bad.any():
                 row = start + int(bad.argmax())
                 where = f"row {row} ({list(self._rows)[row]})"
-                raise UserError(f"`features` {self.path} holds NaN or infinity in {where}.")
+                raise UserError(f"`features` {path} holds NaN or infinity in {where}.")
 
-    def _parts(self) -> Iterator[tuple[int, np.ndarray]]:
-        for start in range(0, len(self.array), _ROWS_AT_ONCE):
-            yield start, self.array[start : start + _ROWS_AT_ONCE]
+    def _blocks(self) -> Iterator[tuple[str, int, np.ndarray]]:
+        for path, array in zip(self._paths, self._arrays, strict=True):
+            for start in range(0, len(array), _ROWS_AT_ONCE):
+                yield path, start, array[start : start + _ROWS_AT_ONCE]
 
 
 def _open(path: str) -> tuple[np.ndarray, np.ndarray | None]:
@@ -83,6 +84,22 @@ def _open(path: str) -> tuple[np.ndarray, np.ndarray | None]:
             f"`features` {path} must hold one array or `features`; it holds {received}."
         )
     return held.get("features", next(iter(held.values()))), names
+
+
+def _rows(path: str, names: str | None, own_names: np.ndarray | None) -> dict[str, int]:
+    """The rows of a file of features by the names of their images."""
+    if names is None and own_names is None:
+        raise UserError(f"`features` {path} needs `names`, a file with the image of each row.")
+    listed = _read_names(names) if names is not None else [str(name) for name in own_names]
+    try:
+        "\n".join(listed).encode()
+    except UnicodeEncodeError:
+        raise UserError(f"`names` {names or path} has a name that is not Unicode.") from None
+    rows = {name: row for row, name in enumerate(listed)}
+    if len(rows) != len(listed):
+        twice = next(name for row, name in enumerate(listed) if rows[name] != row)
+        raise UserError(f"`names` {names or path} holds {twice} twice.")
+    return rows
 
 
 def _read_names(path: str) -> list[str]:

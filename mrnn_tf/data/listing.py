@@ -3,6 +3,11 @@
 import collections
 import dataclasses
 import json
+import random
+from collections.abc import Sequence
+
+from mrnn_tf import schema
+from mrnn_tf.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,6 +18,24 @@ class CaptionedImage:
     split: str
     captions: tuple[str, ...]
     path: str | None = None
+
+
+def cut_validation(listing: Sequence[CaptionedImage], count: int, seed: int) -> list:
+    """The listing with `count` of its captioned training images, drawn by lot, as validation."""
+    splits = collections.Counter(image.split for image in listing if image.captions)
+    if splits[schema.VAL]:
+        raise UserError(
+            "`validation` is for a dataset without validation images: this one has some."
+        )
+    if count >= splits[schema.TRAIN]:
+        has = f"the dataset has {splits[schema.TRAIN]} training images with captions"
+        raise UserError(f"`validation` must leave images to train on: {has}; got {count}.")
+    training = [i.image_id for i in listing if i.split == schema.TRAIN and i.captions]
+    chosen = {*random.Random(seed).sample(training, count)}
+    return [
+        dataclasses.replace(image, split=schema.VAL) if image.image_id in chosen else image
+        for image in listing
+    ]
 
 
 class Problems:

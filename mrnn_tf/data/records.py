@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from mrnn_tf import checksums, schema
 from mrnn_tf.checksums import Checksums
-from mrnn_tf.config import REQUIRED, Config, check_identity, field
+from mrnn_tf.config import REQUIRED, Config, check_description, field
 from mrnn_tf.errors import UserError
 
 _NOT_FINITE = "holds NaN or infinity in the features of "
@@ -37,7 +37,7 @@ class DatasetInfo(Config):
     dataset: str = field(REQUIRED, "name of the format")
     splits: dict = field(REQUIRED, "`SplitCounts` by the name of the split")
     stores: tuple[str, ...] = field(REQUIRED, "what is stored of an image", choices=_STORES)
-    # `identity` is compared, the rest is for people.
+    # `identity` is compared, `parts` are what joined features are made of; the rest is for people.
     encoder: dict | None = field(REQUIRED, "what made the features")
     feature_size: int | None = field(REQUIRED, "values of an image", at_least=1)
     tokenizer: dict = field(REQUIRED, "settings of the tokeniser")
@@ -54,7 +54,7 @@ class DatasetInfo(Config):
                 f"`DatasetInfo.splits` are of {', '.join(schema.SPLITS)}; got {unknown[0]}."
             )
         if self.encoder:
-            check_identity("DatasetInfo.encoder", self.encoder)
+            check_description("DatasetInfo.encoder", self.encoder, self.feature_size)
 
     @property
     def identity(self) -> str | None:

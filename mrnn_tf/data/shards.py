@@ -202,5 +202,5 @@ def _features(
         records.check_finite(f"The encoder {encoder.identity}", ids, features)
         return features
     if table:
-        return np.asarray(table.array[[image.row["row"] for image in whole]], np.float32)
+        return table.features([image.row["row"] for image in whole])
     return [None] * len(whole)

@@ -1,5 +1,9 @@
 """The small layers of the network that Keras does not have."""
 
+import itertools
+import math
+from collections.abc import Sequence
+
 import keras
 import tensorflow as tf
 from keras import ops
@@ -17,22 +21,33 @@ def scaled_tanh(x):
 class FeatureNorm(keras.layers.Layer):
     """Scales every feature vector to one length; a zero vector stays zero.
 
+    Of joined features every part has the same share of the length, or the longest would count
+    alone. `parts` are their sizes; by default there is one part.
+
     Encoders differ in the scale of their features by orders of magnitude; after this layer one
     initialisation and one learning rate fit them all. The length is the image's learning rate: a
     step of Adam moves V_I I by its multiple. It computes in float32 under any policy: the squares
     of raw features overflow float16.
     """
 
-    def __init__(self, length, **kwargs):
+    def __init__(self, length: float, parts: Sequence[int] = (), **kwargs):
         super().__init__(**{"dtype": "float32", **kwargs})
-        self.length = length
+        self.length, self.parts = length, list(parts)
 
     def call(self, features):
-        square = ops.sum(ops.square(features), axis=-1, keepdims=True)
-        return features * (self.length * ops.rsqrt(ops.maximum(square, 1e-12)))
+        if len(self.parts) < 2:
+            return _scaled(features, self.length)
+        parts = ops.split(features, list(itertools.accumulate(self.parts[:-1])), axis=-1)
+        length = self.length / math.sqrt(len(parts))
+        return ops.concatenate([_scaled(part, length) for part in parts], axis=-1)
 
     def get_config(self):
-        return {**super().get_config(), "length": self.length}
+        return {**super().get_config(), "length": self.length, "parts": self.parts}
+
+
+def _scaled(features, length):
+    square = ops.sum(ops.square(features), axis=-1, keepdims=True)
+    return features * (length * ops.rsqrt(ops.maximum(square, 1e-12)))
 
 
 @register

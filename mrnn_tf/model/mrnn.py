@@ -2,8 +2,10 @@
 
 import math
 import random
+from collections.abc import Sequence
 
 import keras
+import numpy as np
 import tensorflow as tf
 from keras import ops
 from keras.layers import Identity
@@ -30,7 +32,8 @@ class MRNN(keras.Model):
     int [B, T], beginning with the start sign; the output is float [B, T, V]. Decoding, scoring and
     export use the same layers through the methods. There an image is a dict with its projection
     [B, size] for every place that it enters, and a state is a list of [B, units]. V counts the
-    reserved words too; `seed` is that of the initial weights and of dropout.
+    reserved words too; `seed` is that of the initial weights and of dropout. `feature_parts` are
+    the sizes of the parts of joined features.
 
     Example:
 
@@ -42,7 +45,13 @@ class MRNN(keras.Model):
     """
 
     def __init__(
-        self, config: ModelConfig, vocabulary_size: int, feature_size: int, seed: int = 0, **kwargs
+        self,
+        config: ModelConfig,
+        vocabulary_size: int,
+        feature_size: int,
+        seed: int = 0,
+        feature_parts: Sequence[int] = (),
+        **kwargs,
     ):
         wiring = WIRINGS[config.variant]
         cell = wiring.cell or config.cell
@@ -83,7 +92,8 @@ class MRNN(keras.Model):
         self.dropout_recurrent = dropout("dropout_recurrent")
 
         multimodal = config.embedding_2 if wiring.shared_image_weights else config.multimodal
-        self.feature_norm = FeatureNorm(config.feature_norm) if config.feature_norm else Identity()
+        norm = FeatureNorm(config.feature_norm, feature_parts) if config.feature_norm else None
+        self.feature_norm = norm or Identity()
         self.dropout_features = dropout("dropout_features")
         shared = dense(multimodal, "image") if wiring.shared_image_weights else None
         for entry in wiring.image_to:
@@ -114,7 +124,7 @@ class MRNN(keras.Model):
 
         # === Config ===
         self.config, self.vocabulary_size, self.feature_size = config, vocabulary_size, feature_size
-        self.seed = seed
+        self.seed, self.feature_parts = seed, list(feature_parts)
 
     @property
     def parameter_count(self) -> int:
@@ -183,13 +193,20 @@ class MRNN(keras.Model):
             raise UserError(f"`{self.config.variant}` has no refined image features: {where}.")
         return scaled_tanh(self.project_image(features)["multimodal"])
 
+    def comparable(self, features: np.ndarray) -> np.ndarray:
+        """Features [B, D] to take distances of: raw, but joined parts of length 1 each."""
+        if len(self.feature_parts) < 2:
+            return features
+        return ops.convert_to_numpy(FeatureNorm(1.0, self.feature_parts)(features))
+
     def word_vectors(self) -> tf.Tensor:
         """The activation [V, E] of word embedding layer II for every word."""
         return self._embed(ops.arange(self.vocabulary_size), {})["embedding_2"]
 
     def get_config(self):
         sizes = {"vocabulary_size": self.vocabulary_size, "feature_size": self.feature_size}
-        return {"config": self.config.to_dict(), **sizes, "seed": self.seed, "name": self.name}
+        parts = {"feature_parts": self.feature_parts, "seed": self.seed, "name": self.name}
+        return {"config": self.config.to_dict(), **sizes, **parts}
 
     @classmethod
     def from_config(cls, config, custom_objects=None):

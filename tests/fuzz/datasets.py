@@ -136,7 +136,7 @@ def _features(path: Path) -> Parser:
         folder.place(case)
         is_archive = case.name == "f.npz"
         features, listed = ("f.npz", None) if is_archive else ("f.npy", str(path / "names.txt"))
-        table = FeatureTable(str(path / features), listed)
+        table = FeatureTable([str(path / features)], listed)
         table.check_finite()
         table.fingerprint()
         table.row("a.jpg")

@@ -96,7 +96,7 @@ def find_neighbours(
 
     def refined(values: np.ndarray) -> np.ndarray:
         if not refine:
-            return values
+            return model.comparable(values)
         batches = np.array_split(values, range(_BATCH_SIZE, len(values), _BATCH_SIZE))
         return np.concatenate([model.refined(batch).numpy() for batch in batches])
 

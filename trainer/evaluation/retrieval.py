@@ -86,7 +86,8 @@ class Pool:
     def near(self) -> np.ndarray:
         """Whether image j is among the nearest of image i, itself included: bool [I, I]."""
         count = min(_CURVE_IMAGES, len(self.ids))
-        rows, _ = neighbours.NeighbourSearch(self.features)(self.features, count)
+        features = self.scorer.model.comparable(self.features)
+        rows, _ = neighbours.NeighbourSearch(features)(features, count)
         near = np.eye(len(self.ids), dtype=bool)
         np.put_along_axis(near, rows, True, axis=1)
         return near

@@ -10,8 +10,12 @@ from mrnn_tf import files, schema
 from mrnn_tf.data.listing import CaptionedImage, Problems
 
 _ANNOTATIONS = "annotations_complete_eng"
-_LISTS = {schema.TRAIN: "iaprtc12_train_list.txt", schema.TEST: "iaprtc12_test_list.txt"}
-_LIST_FOLDERS = ("", "iaprtc12", "iaprtc12.20091111")
+# Guillaumin's archive names them in the first way, other copies in the second.
+_LISTS = {
+    schema.TRAIN: ("iaprtc12_train_list.txt", "iapr_train_list.txt"),
+    schema.TEST: ("iaprtc12_test_list.txt", "iapr_test_list.txt"),
+}
+_LIST_FOLDERS = ("", "iaprtc12", "iaprtc12.20091111", "IAPRTC")
 # Not an XML parser: the files declare no encoding and are not all well-formed.
 _DESCRIPTION = re.compile(r"<DESCRIPTION>(.*?)(?:</?[A-Z]+>|\Z)", re.DOTALL)
 
@@ -19,9 +23,9 @@ _DESCRIPTION = re.compile(r"<DESCRIPTION>(.*?)(?:</?[A-Z]+>|\Z)", re.DOTALL)
 def read(source: str, problems: Problems) -> list[CaptionedImage]:
     """The images of the published lists, each sentence of a description being a caption.
 
-    The archives unpack to `iaprtc12` (annotations and images) and `iaprtc12.20091111` (the lists,
-    with lines like `00/25`): both may lie in `source`, or their content. There is no validation
-    list.
+    The archives unpack to `iaprtc12` (annotations and images) and `iaprtc12.20091111` or `IAPRTC`
+    (the lists, with lines like `00/25`): both may lie in `source`, or their content. There is no
+    validation list.
     """
     roots = (source, os.path.join(source, "iaprtc12"))
     root = next((r for r in roots if tf.io.gfile.isdir(os.path.join(r, _ANNOTATIONS))), None)
@@ -49,12 +53,12 @@ def read(source: str, problems: Problems) -> list[CaptionedImage]:
 
 def _listed_ids(source: str) -> list[tuple[str, str]]:
     listed = []
-    for split, name in _LISTS.items():
-        paths = [os.path.join(source, folder, name) for folder in _LIST_FOLDERS]
+    for split, names in _LISTS.items():
+        paths = (os.path.join(source, folder, name) for folder in _LIST_FOLDERS for name in names)
         path = next(filter(tf.io.gfile.exists, paths), None)
         if path is None:
-            archive = "Guillaumin's archive iaprtc12.20091111"
-            raise FileNotFoundError(f"The source {source!r} has no list {name}: see {archive}.")
+            wanted, archive = " or ".join(names), "Guillaumin's archive iaprtc12.20091111"
+            raise FileNotFoundError(f"The source {source!r} has no list {wanted}: see {archive}.")
         listed += [(split, image_id) for image_id in files.read_text(path).split()]
     return listed
 
