@@ -1,5 +1,7 @@
 """Image encoders by name: one form for every network, from pixels to a feature vector."""
 
+import functools
+
 import keras
 import tensorflow as tf
 
@@ -10,7 +12,12 @@ from mrnn_tf.vision import efficientnet_lite as lite
 from mrnn_tf.vision.applications import APPLICATIONS, Backbone
 
 _NETWORKS = {
-    "efficientnet_lite0": Backbone(lite.load, lite.preprocess, lite.INPUT_SIZE, "lite"),
+    **{
+        name: Backbone(
+            functools.partial(lite.load, name), lite.preprocess, scale.input_size, "lite"
+        )
+        for name, scale in lite.SCALES.items()
+    },
     "alexnet": Backbone(alexnet.load, alexnet.preprocess, alexnet.INPUT_SIZE, "bvlc"),
     **APPLICATIONS,
 }
@@ -83,7 +90,7 @@ def create(name: str, weights: str | None = None, crops: int = 1) -> Encoder:
     """The encoder with one of the `NAMES`.
 
     Args:
-        weights: None for ImageNet weights (of the installed package for efficientnet_lite0,
+        weights: None for ImageNet weights (of the installed package for EfficientNet-Lite,
             downloaded by Keras for the others, none for alexnet), the path of a weights file, or
             "random" for untrained weights that are the same in every process.
         crops: 1 warps the whole image to the input size; 10 averages the paper's ten windows.
