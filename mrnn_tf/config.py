@@ -26,8 +26,9 @@ ACTIVATIONS = ("relu", "sigmoid", "scaled_tanh")
 # What can be chosen in programs by its name. Help lists it before TensorFlow is imported.
 DATASETS = ("coco", "demo", "flickr30k", "flickr8k", "iaprtc12", "jsonl", "karpathy")
 ENCODERS = (
-    "efficientnet_lite0", "alexnet", "vgg16", "vgg19", "resnet50", "inception_v3", "mobilenet_v2",
-    "efficientnet_v2_b0", "efficientnet_v2_s", "convnext_tiny",
+    "efficientnet_lite0", "efficientnet_lite1", "efficientnet_lite2", "alexnet", "vgg16", "vgg19",
+    "resnet50", "inception_v3", "mobilenet_v2", "efficientnet_v2_b0", "efficientnet_v2_s",
+    "convnext_tiny",
 )  # fmt: skip
 TOKENIZERS = ("mrnn", "ptb", "treebank")
 SAMPLE, MEAN, NONE = NORMALISERS = ("sample", "mean", "none")  # how log P(s) is taken

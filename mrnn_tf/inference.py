@@ -291,7 +291,7 @@ class Inference:
         The variables themselves and not the Keras models around them: of those, `save` would write
         copies, which TensorFlow's Python resolves, but a session, as TF Serving has, does not.
         """
-        models = [self.network.model, *([self.encoder.model] if self.encoder else [])]
+        models = [*self.network.models, *([self.encoder.model] if self.encoder else [])]
         root = tf.Module(name=self.name)
         root.weights = [variable.value for model in models for variable in model.variables]
         for name, mean in self.network.means.items():
@@ -334,7 +334,7 @@ def attached_encoder(
     if run.network.encoder is not None:
         if name or weights:
             raise UserError("`encoder`: the run has trained its own encoder; leave it out.")
-        return run.network.encoder
+        return run.network.encoder.folded()
     known = run.config.encoder
     if name is None and "name" not in known:
         if weights:
@@ -358,4 +358,4 @@ def attached_encoder(
             encoder.identity,
             known["identity"],
         )
-    return encoder
+    return encoder.folded()

@@ -182,7 +182,9 @@ def test_the_encoder_is_trained_with_the_model(photos, tiny_data, tmp_path):
     assert trained.network.features(batch).shape == (4, 1280)
     with pytest.raises(ValueError, match="holds features only"):
         trained.source(tiny_data, "train")
-    assert attached_encoder(trained) is trained.network.encoder
+    attached = attached_encoder(trained)
+    features = attached.encode(batch["pixels"])
+    np.testing.assert_allclose(features, trained.network.features(batch), rtol=1e-3, atol=1e-4)
     with pytest.raises(UserError, match="`encoder`: the run has trained its own"):
         attached_encoder(trained, "mobilenet_v2")
 

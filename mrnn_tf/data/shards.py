@@ -5,12 +5,13 @@ one call of `write_shard`, on any machine; its report appears last and says that
 """
 
 import dataclasses
+import functools
 import json
 import os
 import random
 import re
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
@@ -105,7 +106,7 @@ def write_shard(
     table: FeatureTable | None,
     done: Callable[[int], None] = lambda images: None,
 ) -> None:
-    """Turns a manifest into records; a batch of images is all that is in memory at once.
+    """Turns a manifest into records, by batches: the next one is decoded while one is encoded.
 
     `done` gets the number of images of every batch.
     """
@@ -114,12 +115,13 @@ def write_shard(
     written, captions, pictures, skipped = 0, 0, 0, []
     # A runner may do an item twice; what a kill leaves goes with the working folder.
     partial = f"{shard.manifest}.{uuid.uuid4().hex}.partial"
-    images.decode.get_concrete_function()  # threads that trace it at once would warn
+    images.decode.get_concrete_function()  # threads that trace at once would warn
+    if encoder:
+        encoder.prepare.get_concrete_function()
     with files.removed_on_failure(partial):
         with ThreadPoolExecutor() as pool, tf.io.TFRecordWriter(partial) as writer:
-            for start in range(0, len(rows), _IMAGES_AT_ONCE):
-                batch = rows[start : start + _IMAGES_AT_ONCE]
-                loaded = list(pool.map(lambda row: _load(row, stores, encoder, table), batch))
+            load = functools.partial(_load, stores=stores, encoder=encoder, table=table)
+            for loaded in _load_ahead(pool, load, rows):
                 skipped += [image for image in loaded if isinstance(image, Skipped)]
                 whole = [image for image in loaded if isinstance(image, _Loaded)]
                 features = _features(whole, encoder, table)
@@ -130,11 +132,24 @@ def write_shard(
                     captions += len(texts)
                     pictures += image.picture is not None
                 written += len(whole)
-                done(len(batch))
+                done(len(loaded))
         tf.io.gfile.rename(partial, shard.output, overwrite=True)
     counts = {"images": written, "captions": captions, "pictures": pictures}
     folder, name = os.path.split(shard.output)
     checksums.write(shard.report, {**counts, "skipped": skipped}, folder, [name])
+
+
+def _load_ahead(
+    pool: ThreadPoolExecutor, load: Callable[[dict], _Loaded | Skipped], rows: Sequence[dict]
+) -> Iterator[list[_Loaded | Skipped]]:
+    """The loaded images of each batch of rows; meanwhile those of the next one are loaded."""
+    starts = range(0, len(rows), _IMAGES_AT_ONCE)
+    batches = (pool.map(load, rows[start : start + _IMAGES_AT_ONCE]) for start in starts)
+    current = next(batches, None)
+    while current is not None:
+        following = next(batches, None)
+        yield list(current)
+        current = following
 
 
 def collect(shards: Sequence[Shard]) -> tuple[dict[str, SplitCounts], int, list[Skipped]]:

