@@ -126,11 +126,7 @@ class Run:
     @classmethod
     def load(cls, job_dir: str, which: str = "best", checkpoint_dir: str | None = None) -> "Run":
         """Restores the `best` or the `latest` weights of a run directory."""
-        if not tf.io.gfile.exists(tf.io.gfile.join(job_dir, schema.CONFIG_FILE)):
-            raise FileNotFoundError(f"{job_dir} holds no {schema.CONFIG_FILE}: it is not a run.")
-        config, sums = _read_config(job_dir)
-        sums.check()
-        vocabulary = Vocabulary.load(tf.io.gfile.join(job_dir, schema.VOCABULARY_FILE))
+        config, vocabulary = load_settings(job_dir)
         directory = checkpoint_dir or tf.io.gfile.join(job_dir, schema.CHECKPOINT_DIR)
         kinds = {"best": ("best", "model"), "latest": ("model",)}[which]
         path = next(filter(None, (latest(directory, kind) for kind in kinds)), None)
@@ -220,6 +216,15 @@ def check_encoder(config: RunConfig, data: str) -> None:
             f"{data} holds features of {info.identity}, but the run was trained on "
             f"{config.encoder['identity']}: prepare the data with that encoder."
         )
+
+
+def load_settings(job_dir: str) -> tuple[RunConfig, Vocabulary]:
+    """The configuration and the words of a run."""
+    if not tf.io.gfile.exists(tf.io.gfile.join(job_dir, schema.CONFIG_FILE)):
+        raise FileNotFoundError(f"{job_dir} holds no {schema.CONFIG_FILE}: it is not a run.")
+    config, sums = _read_config(job_dir)
+    sums.check()
+    return config, Vocabulary.load(tf.io.gfile.join(job_dir, schema.VOCABULARY_FILE))
 
 
 def load_config(job_dir: str) -> RunConfig | None:

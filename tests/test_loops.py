@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import itertools
+import shutil
 
 import numpy as np
 import pytest
@@ -214,3 +215,14 @@ def test_training_on_cider_goes_on_from_a_run_and_raises_it(tiny_data, tiny_job,
         go(tiny_data, tmp_path / "three", model=other, **changes)
     with pytest.raises(ValueError, match="`batch_size` 18 must be a multiple of 4"):
         go(tiny_data, tmp_path / "four", model=model, **(changes | {"batch_size": 18}))
+
+
+def test_a_run_that_begins_with_another_keeps_its_words(tiny_data, tiny_job, tmp_path):
+    other = shutil.copytree(tiny_data, tmp_path / "other")
+    text.Vocabulary.build(["a red dog"], 1).save(f"{other}/vocabulary.txt")
+    info = records.DatasetInfo.load(tiny_data)
+    dataclasses.replace(info, vocabulary_size=7, fingerprint="other").save(str(other))
+    model = run.load_config(tiny_job).model
+    go(str(other), tmp_path / "tuned", model=model, initial_run=tiny_job, epochs=1.0)
+    tuned, before = run.Run.load(f"{tmp_path}/tuned/job"), run.Run.load(tiny_job)
+    assert tuned.vocabulary.words == before.vocabulary.words

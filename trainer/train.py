@@ -229,6 +229,8 @@ def plan(options: TrainOptions, info: records.DatasetInfo) -> tuple[RunConfig, V
             f"`data` {data}: {schema.VOCABULARY_FILE} has {len(vocabulary)} words, but "
             f"{schema.DATASET_FILE} says {info.vocabulary_size}."
         )
+    if config.initial_run:  # it has learned its own words
+        _, vocabulary = run.load_settings(config.initial_run)
     sizes = len(vocabulary), info.feature_size
     return RunConfig(model, config, *sizes, encoder, info.fingerprint), vocabulary
 
@@ -278,8 +280,6 @@ def begin_with(current: run.Run) -> None:
     model = dataclasses.replace(before.config.model, **dropout)  # changes no weight
     free = {"train": config.train, "dataset": config.dataset}
     difference = dataclasses.replace(before.config, model=model, **free).difference(config)
-    if before.vocabulary.words != current.vocabulary.words:
-        difference = difference or "its vocabulary has other words"
     if difference:
         raise UserError(f"`initial_run` {job_dir} cannot begin this run: {difference}.")
     weights = current.network.model.weights, before.network.model.weights
