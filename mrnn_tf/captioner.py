@@ -9,12 +9,13 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  Its ops are in every export.
 
-from mrnn_tf import photos, schema, text, versions
+from mrnn_tf import photos, pretrained, schema, text, versions
 from mrnn_tf.config import MAX_TEXT_WORDS, TOP_K, BeamSearch
 from mrnn_tf.errors import UserError
 from mrnn_tf.fingerprints import COMPARED
 from mrnn_tf.inference import Inference, attached_encoder
 from mrnn_tf.photos import Photo
+from mrnn_tf.pretrained import packaging
 from mrnn_tf.run import Run
 
 _AT_ONCE = 32  # images of a batch
@@ -146,13 +147,17 @@ class Captioner:
         self.max_text_words = width - 1 if width else MAX_TEXT_WORDS
 
     @classmethod
-    def load(cls, path: str | os.PathLike, *, top_k: int = TOP_K, **search) -> "Captioner":
-        """Loads a version that `export.task` made, the newest of a folder of them, or a run.
+    def load(
+        cls, model: str | os.PathLike | None = None, *, top_k: int = TOP_K, **search
+    ) -> "Captioner":
+        """Loads a pretrained model by its name, by default that of `mrnn_tf.pretrained.DEFAULT`.
 
-        Of a run, `top_k`, the most words that `next_words` returns, and the fields of `BeamSearch`
-        can be chosen; an export has fixed them.
+        Any other name is a path: of a version that `export.task` made, of a folder of them, whose
+        newest is loaded, of a run, or of a folder that `export.pretrained` made. `top_k`, the most
+        words that `next_words` returns, and the fields of `BeamSearch` can be chosen, but not of
+        a version, which has fixed them.
         """
-        path = os.fspath(path)
+        path = pretrained.resolve(model)
         version = versions.newest(path)
         if version is not None:
             if search:
@@ -160,12 +165,7 @@ class Captioner:
                     f"`{next(iter(search))}` was fixed when {version} was exported: leave it out."
                 )
             return cls(load_signatures(version, schema.BEAM_DECODE))
-        if not tf.io.gfile.exists(tf.io.gfile.join(path, schema.CONFIG_FILE)):
-            raise UserError(
-                f"{path} holds neither a SavedModel of `python -m export.task` nor a run of "
-                "`python -m trainer.task`."
-            )
-        run = Run.load(path)
+        run = _load_run(path)
         inference = Inference(run, attached_encoder(run), BeamSearch(**search), top_k)
         return cls(inference.signatures())
 
@@ -274,6 +274,17 @@ class Captioner:
 
     def _run(self, name: str, features: np.ndarray, **texts: list[str]) -> dict[str, np.ndarray]:
         return self.predict(name, {schema.FEATURES: features, **texts})
+
+
+def _load_run(path: str) -> Run:
+    if packaging.is_packaged(path):
+        return packaging.load(path)
+    if not tf.io.gfile.exists(tf.io.gfile.join(path, schema.CONFIG_FILE)):
+        raise UserError(
+            f"{path} holds neither a SavedModel of `python -m export.task` nor a run of "
+            "`python -m trainer.task`."
+        )
+    return Run.load(path)
 
 
 def is_batch(images: Photo | Sequence[Photo]) -> bool:
