@@ -47,6 +47,14 @@ def resolve(model: str | os.PathLike | None = None) -> str:
     return name
 
 
+def label(path: str) -> str:
+    """What `resolve` finds a folder by again: the name of a packaged model, or an absolute path."""
+    if "://" in path:
+        return path
+    folder = Path(path).absolute()
+    return folder.name if folder.parent == _HOME and folder.name in names() else str(folder)
+
+
 def card(name: str) -> Card:
     """What a packaged model says of itself."""
     content = json.loads(Path(resolve(name), MARKER_FILE).read_text(encoding="utf-8"))
