@@ -78,7 +78,7 @@ setup(
     python_requires=">=3.11,<3.14",  # TensorFlow 2.20 has no wheels for 3.14
     packages=find_packages(include=["mrnn_tf*", "trainer*", "export*", "serving*"]),
     package_data={
-        "mrnn_tf": ["py.typed", "*.pyi", "data/demo/*.toml"],
+        "mrnn_tf": ["py.typed", "*.pyi", "data/demo/*.toml", "pretrained/*/*"],
         "serving": ["deploy/*.md", "deploy/*.yaml", "deploy/*/*", "deploy/*/*/*"],
         "trainer": ["report/*.html", "report/*.svg", "report/*.css", "report/*.json"],
     },

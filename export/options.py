@@ -12,6 +12,7 @@ from mrnn_tf.config import (
     SAMPLE_SIZE,
     TOP_K,
     BeamSearch,
+    Config,
     Verification,
     field,
 )
@@ -99,3 +100,18 @@ class IndexOptions(StoreOptions, IndexSettings, Verification):
             raise UserError("`data` is required (--help shows an example).")
         if not (self.data or self.reference_data or self.append_to):
             raise UserError("`sentences` alone needs `reference_data`, for P(s).")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PretrainedOptions(Config):
+    """Which run is packaged, and what the packaged model says of itself."""
+
+    job_dir: str = field(REQUIRED, "the run directory")
+    checkpoint: str = field("best", "which weights", choices=("best", "latest"))
+    output: str = field(REQUIRED, "new folder of the model, such as mrnn_tf/pretrained/lite0")
+    encoder: str | None = field(
+        None, "image encoder of precomputed features; by default the run's own", choices=ENCODERS
+    )
+    description: str = field(REQUIRED, "one line: network, encoder, data")
+    terms: str = field(REQUIRED, "one line: under which terms the model may be used")
+    scores: str | None = field(None, "scores.json of trainer.evaluate, with its figures")

@@ -1,23 +1,26 @@
 """Captions, scores and next words of photographs: the model as a Python object."""
 
 import dataclasses
+import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  Its ops are in every export.
 
-from mrnn_tf import photos, schema, text, versions
+from mrnn_tf import photos, pretrained, schema, text, versions
 from mrnn_tf.config import MAX_TEXT_WORDS, TOP_K, BeamSearch
 from mrnn_tf.errors import UserError
 from mrnn_tf.fingerprints import COMPARED
 from mrnn_tf.inference import Inference, attached_encoder
 from mrnn_tf.photos import Photo
+from mrnn_tf.pretrained import packaging
 from mrnn_tf.run import Run
 
-_AT_ONCE = 32  # images of a batch
+AT_ONCE = 32  # images of a batch
+UNDECODABLE = "it is damaged, or has more pixels than the model decodes."
 
 # A signature of a SavedModel, or of an `Inference`: named tensors in, named tensors out.
 Signature = Callable[..., Mapping[str, tf.Tensor]]
@@ -64,14 +67,11 @@ class Unreadable:
 class Images:
     """Turns images of any kind into features [D], and asks something about these, in batches.
 
-    `takes` is a signature with features [B, D] as its only matrix. Without the signature
-    `encode_image` features alone are taken.
+    `encode` is the signature `encode_image`; without it features alone are taken.
     """
 
-    def __init__(self, takes: Signature, encode: Signature | None = None):
-        inputs = tf.nest.flatten(takes.structured_input_signature)
-        [self.feature_size] = [spec.shape[1] for spec in inputs if spec.shape.rank == 2]
-        self._encode = encode
+    def __init__(self, feature_size: int, encode: Signature | None = None):
+        self.feature_size, self._encode = feature_size, encode
 
     def answer(
         self, images: Photo | Sequence[Photo], ask: Callable[[np.ndarray, list[int]], Sequence]
@@ -83,8 +83,8 @@ class Images:
                 raise UserError(result.reason)
             return result
         results = []
-        for first in range(0, len(images), _AT_ONCE):
-            batch = self._features(images[first : first + _AT_ONCE])
+        for first in range(0, len(images), AT_ONCE):
+            batch = self._features(images[first : first + AT_ONCE])
             rows = [row for row, features in enumerate(batch) if isinstance(features, np.ndarray)]
             if rows:
                 answers = ask(np.stack([batch[row] for row in rows]), [first + row for row in rows])
@@ -97,12 +97,18 @@ class Images:
         loaded = [self._load(photo) for photo in batch]
         rows = [row for row, content in enumerate(loaded) if isinstance(content, bytes)]
         if rows:
-            encoded = self._encode(image_bytes=tf.constant([loaded[row] for row in rows]))
-            for row, features in zip(rows, encoded[schema.FEATURES].numpy(), strict=True):
+            encoded = self.encode([loaded[row] for row in rows])
+            for row, features in zip(rows, encoded, strict=True):
                 photo = batch[row] if isinstance(batch[row], str | os.PathLike) else "the image"
-                reason = f"{photo}: it is damaged, or has more pixels than the model decodes."
-                loaded[row] = features if features.any() else Unreadable(reason)
+                is_decoded = features.any()
+                loaded[row] = features if is_decoded else Unreadable(f"{photo}: {UNDECODABLE}")
         return loaded
+
+    def encode(self, contents: Sequence[bytes]) -> np.ndarray:
+        """The features [B, D] of encoded images; zeros where one cannot be decoded."""
+        if self._encode is None:
+            raise UserError("The model has no image encoder: give features.")
+        return self._encode(image_bytes=tf.constant(contents, tf.string))[schema.FEATURES].numpy()
 
     def _load(self, photo: Photo) -> bytes | np.ndarray | Unreadable:
         try:
@@ -126,7 +132,8 @@ class Captioner:
     be read has an `Unreadable` for its result; alone it raises `UserError`. So does a sentence of
     more words than the model reads, `max_text_words`: 200, unless an export fixed another limit.
 
-    `signatures` are the functions of `Inference.signatures`, or of a SavedModel.
+    `signatures` are the functions of `Inference.signatures`, or of a SavedModel; `model` is where
+    that was loaded from, and `run` the run that it was made from, where it is loaded already.
 
     >>> captioner = mrnn_tf.Captioner.load(model)
     >>> captions = captioner.caption(photo)
@@ -136,38 +143,60 @@ class Captioner:
     Word(text='</s>', log_prob=-..., evidence=...)
     """
 
-    def __init__(self, signatures: Mapping[str, Signature]):
-        self._signatures = signatures
-        decode, encode = signatures[schema.BEAM_DECODE], signatures.get(schema.ENCODE_IMAGE)
-        self.images = Images(decode, encode)
-        self.fingerprints = fingerprints(signatures)
-        scores = signatures[schema.SENTENCE_LOG_PROB].structured_outputs
+    def __init__(
+        self, signatures: Mapping[str, Signature], model: str = "", run: Run | None = None
+    ):
+        self._signatures, self.model, self._run = signatures, model, run
+
+    @functools.cached_property
+    def images(self) -> Images:
+        """What turns images into features."""
+        is_run = self._run is not None
+        decode = None if is_run else self._signatures[schema.BEAM_DECODE]
+        size = self._run.config.feature_size if is_run else feature_size(decode)
+        return Images(size, self._signatures.get(schema.ENCODE_IMAGE))
+
+    @functools.cached_property
+    def run(self) -> Run:
+        """The run that the model was made from, with its weights."""
+        return self._run or load_run(self.model)
+
+    @functools.cached_property
+    def fingerprints(self) -> dict[str, str]:
+        """What tells the model and its encoder from others."""
+        return self._run.fingerprints if self._run else fingerprints(self._signatures)
+
+    @functools.cached_property
+    def max_text_words(self) -> int:
+        """The most words of a sentence or a prefix."""
+        if self._run is not None:
+            return MAX_TEXT_WORDS
+        scores = self._signatures[schema.SENTENCE_LOG_PROB].structured_outputs
         width = scores[schema.WORD_LOG_PROBS].shape[1]  # `None` in exports of earlier releases
-        self.max_text_words = width - 1 if width else MAX_TEXT_WORDS
+        return width - 1 if width else MAX_TEXT_WORDS
 
     @classmethod
-    def load(cls, path: str | os.PathLike, *, top_k: int = TOP_K, **search) -> "Captioner":
-        """Loads a version that `export.task` made, the newest of a folder of them, or a run.
+    def load(
+        cls, model: str | os.PathLike | None = None, *, top_k: int = TOP_K, **search
+    ) -> "Captioner":
+        """Loads a pretrained model by its name, by default that of `mrnn_tf.pretrained.DEFAULT`.
 
-        Of a run, `top_k`, the most words that `next_words` returns, and the fields of `BeamSearch`
-        can be chosen; an export has fixed them.
+        Any other name is a path: of a version that `export.task` made, of a folder of them, whose
+        newest is loaded, of a run, or of a folder that `export.pretrained` made. `top_k`, the most
+        words that `next_words` returns, and the fields of `BeamSearch` can be chosen, but not of
+        a version, which has fixed them.
         """
-        path = os.fspath(path)
+        path = pretrained.resolve(model)
         version = versions.newest(path)
         if version is not None:
             if search:
                 raise UserError(
                     f"`{next(iter(search))}` was fixed when {version} was exported: leave it out."
                 )
-            return cls(load_signatures(version, schema.BEAM_DECODE))
-        if not tf.io.gfile.exists(tf.io.gfile.join(path, schema.CONFIG_FILE)):
-            raise UserError(
-                f"{path} holds neither a SavedModel of `python -m export.task` nor a run of "
-                "`python -m trainer.task`."
-            )
-        run = Run.load(path)
+            return cls(load_signatures(version, schema.BEAM_DECODE), path)
+        run = load_run(path)
         inference = Inference(run, attached_encoder(run), BeamSearch(**search), top_k)
-        return cls(inference.signatures())
+        return cls(_Traced(inference), path, run)
 
     def caption(
         self, images: Photo | Sequence[Photo], prefix: str = "", n: int | None = None
@@ -276,6 +305,29 @@ class Captioner:
         return self.predict(name, {schema.FEATURES: features, **texts})
 
 
+def load_run(model: str | os.PathLike | None = None) -> Run:
+    """The run of a model, named as in `Captioner.load`; it has no image encoder."""
+    path = pretrained.resolve(model)
+    version = versions.newest(path)
+    if version is not None:
+        return Run.from_saved_model(version)
+    if packaging.is_packaged(path):
+        return packaging.load(path)
+    if not tf.io.gfile.exists(tf.io.gfile.join(path, schema.CONFIG_FILE)):
+        raise UserError(
+            f"{path} holds neither a SavedModel of `python -m export.task` nor a run of "
+            "`python -m trainer.task`."
+        )
+    return Run.load(path)
+
+
+def feature_size(signature: Signature) -> int:
+    """The size D of the features [B, D] that are a signature's only matrix."""
+    inputs = tf.nest.flatten(signature.structured_input_signature)
+    [size] = [spec.shape[1] for spec in inputs if spec.shape.rank == 2]
+    return size
+
+
 def is_batch(images: Photo | Sequence[Photo]) -> bool:
     """Whether these are several images: a list, a tuple, or rows of features [B, D]."""
     if isinstance(images, np.ndarray):
@@ -305,6 +357,24 @@ def load_signatures(directory: str, wanted: str) -> Mapping[str, Signature]:
             f"{directory} has no signature `{wanted}`; it has {', '.join(loaded.signatures)}."
         )
     return _Signatures(loaded)
+
+
+class _Traced(Mapping):
+    """The signatures of an `Inference`, each traced when it is first asked for."""
+
+    def __init__(self, inference: Inference):
+        self._inference, self._functions = inference, {}
+
+    def __getitem__(self, name: str) -> Signature:
+        if name not in self._functions:
+            self._functions[name] = self._inference.trace(name)
+        return self._functions[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._inference.methods)
+
+    def __len__(self) -> int:
+        return len(self._inference.methods)
 
 
 class _Signatures(dict):

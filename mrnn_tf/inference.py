@@ -253,6 +253,17 @@ class Inference:
 
     def signatures(self) -> dict[str, tf.types.experimental.ConcreteFunction]:
         """The functions that a SavedModel offers, by name."""
+        functions = {name: self.trace(name) for name in self.methods}
+        return {**functions, schema.SERVING_DEFAULT: functions[self.default]}
+
+    def trace(self, name: str) -> tf.types.experimental.ConcreteFunction:
+        """The function of one signature."""
+        method, *inputs = self.methods[name]
+        return tf.function(method, inputs).get_concrete_function()
+
+    @functools.cached_property
+    def methods(self) -> dict[str, tuple]:
+        """What the signatures are traced from, by name: a method, and the forms of its inputs."""
         model = self.network.model
         features = tf.TensorSpec([None, model.feature_size], tf.float32, schema.FEATURES)
         prefix, sentences, image_bytes, examples = (
@@ -279,11 +290,7 @@ class Inference:
             else:
                 told = "The run has no mean image: the export has no signature %s."
                 logging.warning(told, schema.SENTENCE_VECTOR)
-        functions = {
-            name: tf.function(method, inputs).get_concrete_function()
-            for name, (method, *inputs) in methods.items()
-        }
-        return {**functions, schema.SERVING_DEFAULT: functions[self.default]}
+        return methods
 
     def tracked(self) -> tf.Module:
         """What a SavedModel must own.

@@ -11,6 +11,7 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import PIL.ExifTags
 import PIL.Image
 from PIL import ImageOps
 
@@ -25,6 +26,9 @@ with contextlib.suppress(ImportError):  # the extra `heic`
 
     pillow_heif.register_heif_opener()
     _READABLE.append("HEIF")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")  # of files that may be photographs
+if "HEIF" in _READABLE:
+    SUFFIXES += (".heic", ".heif")
 _UNDERSTOOD = "JPEG, PNG, GIF, BMP, WebP and, with the package pillow-heif, HEIC are understood"
 _JPEG_QUALITY = 95
 _SMALLEST_SIDE = 16
@@ -58,16 +62,16 @@ def load(photo: Photo, max_bytes: int | None = None) -> bytes | np.ndarray:
     match photo:
         case str() | os.PathLike():
             path = Path(photo)
-            _check_file(path)
             if path.suffix == ".npy":
+                _check_file(path)
                 return _features_file(path)
-            return _decodable(path.read_bytes(), path, max_bytes)
+            return decodable(read(path), path, max_bytes)
         case bytes():
-            return _decodable(photo, "the image", max_bytes)
+            return decodable(photo, "the image", max_bytes)
         case PIL.Image.Image():
-            return _decodable(_png(ImageOps.exif_transpose(photo)), "the image", max_bytes)
+            return decodable(_png(ImageOps.exif_transpose(photo)), "the image", max_bytes)
         case np.ndarray() if photo.dtype == np.uint8 and photo.ndim in (2, 3):
-            return _decodable(_png(PIL.Image.fromarray(photo)), "the image", max_bytes)
+            return decodable(_png(PIL.Image.fromarray(photo)), "the image", max_bytes)
         case np.ndarray() if photo.ndim == 1 and photo.dtype.kind in "fiu":
             return _finite(photo, "the features")
     form = f"{photo.dtype} {list(photo.shape)}" if isinstance(photo, np.ndarray) else type(photo)
@@ -75,6 +79,22 @@ def load(photo: Photo, max_bytes: int | None = None) -> bytes | np.ndarray:
         "An image is a path, bytes, a PIL image, uint8 pixels [height, width, 3], or features "
         f"[D]; received {form}."
     )
+
+
+def read(path: Path) -> bytes:
+    """The content of a file; a pipe or a device is refused, since it may never end."""
+    _check_file(path)
+    return path.read_bytes()
+
+
+def orientation(content: bytes) -> int:
+    """The EXIF orientation of an image, 1 to 8; 1, upright, where it says none."""
+    try:
+        with PIL.Image.open(io.BytesIO(content), formats=_READABLE) as image:
+            value = image.getexif().get(PIL.ExifTags.Base.Orientation, 1)
+    except _DAMAGED:
+        return 1
+    return value if value in range(1, 9) else 1
 
 
 def _check_file(path: Path) -> None:
@@ -101,11 +121,17 @@ def _finite(features: np.ndarray, source: object) -> np.ndarray:
     )
 
 
-def _decodable(content: bytes, source: object, max_bytes: int | None) -> bytes:
-    """The bytes, or a JPEG where the model does not know the format or they are too many."""
+def decodable(
+    content: bytes, source: object, max_bytes: int | None = None, check: bool = True
+) -> bytes:
+    """The bytes, or a JPEG where the model does not know the format or they are too many.
+
+    An image whose pixels cannot be decoded is refused here, or without `check` by the model.
+    """
     try:
         with PIL.Image.open(io.BytesIO(content), formats=_READABLE) as image:
-            image.load()
+            if check:
+                image.load()
             is_small = max_bytes is None or len(content) <= max_bytes
             if image.format in _SENT and is_small and _is_plain(image, content):
                 return content

@@ -29,6 +29,7 @@ def names(searchable_models, tmp_path_factory):
         "model": model,
         "index_version": searchable_models / "mrnn_index" / "1",
         "photo": photo,
+        "tmp_path": tmp_path_factory.mktemp("index"),
         "captioner": mrnn_tf.Captioner.load(model),
     }
 

@@ -19,6 +19,7 @@ LAYERS = [
     {"mrnn_tf.run"},
     {"mrnn_tf.split", "mrnn_tf.model_info", "mrnn_tf.verification"},
     {"mrnn_tf.inference"},
+    {"mrnn_tf.pretrained"},
     {"mrnn_tf.captioner"},
     {"mrnn_tf.photo_index"},
     {"mrnn_tf"},

@@ -14,13 +14,14 @@ from mrnn_tf.captioner import (
     Signature,
     Unreadable,
     check_count,
+    feature_size,
     fingerprints,
     load_signatures,
 )
 from mrnn_tf.errors import UserError
 from mrnn_tf.fingerprints import check_together
 from mrnn_tf.photos import Photo
-from mrnn_tf.retrieval import milvus, stored
+from mrnn_tf.retrieval import milvus
 from mrnn_tf.text import Vocabulary
 
 
@@ -74,7 +75,7 @@ class PhotoIndex:
         vocabulary: Vocabulary | None = None,
     ):
         self._signatures, self._vocabulary = signatures, vocabulary
-        own = Images(signatures[schema.SIMILAR_IMAGES])
+        own = Images(feature_size(signatures[schema.SIMILAR_IMAGES]))
         self._images = captioner.images if captioner else own
         if self._images.feature_size != own.feature_size:
             raise UserError(
@@ -90,11 +91,16 @@ class PhotoIndex:
 
         The captioner is that of the model that the index was made with; by default of the model
         `mrnn` that lies beside the index, where there is one. The address of a store, `photos.db`
-        or `http://host:19530`, gives a `StoredPhotoIndex`.
+        or `http://host:19530`, gives a `StoredPhotoIndex`. What `build` made gives a `FolderIndex`;
+        it knows its model.
         """
+        from mrnn_tf.photo_index import catalogue, folder, stored  # which import this module
+
         path = os.fspath(path)
         if milvus.is_address(path):
-            return StoredPhotoIndex(path, captioner)
+            return stored.StoredPhotoIndex(path, captioner)
+        if catalogue.exists(path):
+            return folder.FolderIndex(path, captioner)
         version = versions.newest(path)
         if version is None:
             raise UserError(f"{path} holds no index that `python -m export.index` made.")
@@ -105,6 +111,26 @@ class PhotoIndex:
             captioner = Captioner.load(beside) if beside else None
         words = tf.io.gfile.join(version, "assets", schema.VOCABULARY_FILE)
         return cls(signatures, captioner, Vocabulary.load(words))
+
+    @classmethod
+    def build(
+        cls, path: str | os.PathLike, folder: str | os.PathLike, captioner: Captioner | None = None
+    ) -> "PhotoIndex":
+        """Makes or updates an index of the photographs in a folder and below.
+
+        The index is written to `path`, which may lie anywhere; nothing is written to the folder.
+        Stopped at any moment, the same call goes on where it was. By default the captioner is that
+        of an index that is there already, or else the default pretrained model.
+
+        >>> photos = mrnn_tf.PhotoIndex.build(tmp_path / "index", photo.parent, captioner)
+        >>> photos.changes
+        Changes(added=1, changed=0, moved=0, removed=0, unreadable=0)
+        >>> photos.search("a red picture", k=1)
+        [Match(path='...photo.png', score=-..., words=())]
+        """
+        from mrnn_tf.photo_index.folder import FolderIndex  # which imports this module
+
+        return FolderIndex.build(path, folder, captioner)
 
     def unknown_words(self, sentence: str) -> list[str]:
         """The words of a sentence that the index does not know: those alone find nothing.
@@ -191,60 +217,6 @@ class PhotoIndex:
             ][:k]
             for query in zip(*columns, strict=True)
         ]
-
-
-class StoredPhotoIndex(PhotoIndex):
-    """Finds images of a vector database by sentences: see `PhotoIndex.load`.
-
-    The database chooses a shortlist, and the captioner's model scores it exactly.
-    """
-
-    def __init__(self, address: str, captioner: Captioner | None):
-        if captioner is None:
-            raise UserError(f"`captioner` is required: {address} holds images, and no model.")
-        self._captioner, self._store = captioner, milvus.MilvusStore.open(address)
-        try:
-            self._store.check(captioner.fingerprints)
-        except UserError:
-            self.close()
-            raise
-
-    def search(
-        self,
-        sentences: str | Sequence[str],
-        k: int | None = None,
-        *,
-        filter: str = "",
-        shortlist: int = 0,
-    ) -> list[Match] | list[list[Match]]:
-        """As `PhotoIndex.search`, among the images that a filter lets through.
-
-        A filter is an expression of Milvus over metadata, such as `album == "2024"`. By default the
-        `shortlist` that is scored exactly is as long as the number of images asks for.
-        """
-        queries = [sentences] if isinstance(sentences, str) else list(sentences)
-        predict, k = self._captioner.predict, stored.K if k is None else k
-        hits = stored.search(self._store, predict, queries, k, filter, shortlist)
-        results = [[Match(*hit) for hit in own] for own in hits]
-        return results[0] if isinstance(sentences, str) else results
-
-    def close(self) -> None:
-        """Ends the connection; a local file can then be opened by another process."""
-        self._store.close()
-
-    def _about(self, images, signature: str, result: type, k: int | None) -> list:
-        raise UserError(
-            "A vector database is searched by sentences only: for the rest load an index that "
-            "`python -m export.index --output` made."
-        )
-
-    def rerank(self, images: Photo | Sequence[Photo], k: int | None = None) -> list:
-        """Refused: the captions of similar images are in an index only."""
-        return self._about(images, schema.CAPTION_RERANKED, RerankedCaption, k)
-
-    def search_prefix(self, prefix: str, k: int | None = None) -> list[Match]:
-        """Refused: a vector database takes whole sentences."""
-        return self._about(prefix, schema.SEARCH_PREFIX, Match, k)
 
 
 def _plain(value: bytes | np.floating) -> str | float:
