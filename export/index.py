@@ -118,6 +118,7 @@ def _build_index(options: IndexOptions, claimed: contextlib.ExitStack) -> str:
     index = _assemble(run, [old, *entries] if old else entries, sampled, seed)
     names = [field.name for field in dataclasses.fields(IndexSettings)]
     settings = IndexSettings(**{name: getattr(options, name) for name in names})
+    saved_model.number_names_anew()  # a job that went on has traced less by now
     servable = IndexServable(run, index, settings)
     saved_model.write(
         servable,

@@ -9,12 +9,15 @@ from pathlib import Path
 import tensorflow as tf
 from absl import logging
 from tensorflow.core.protobuf import fingerprint_pb2
+from tensorflow.python.framework import ops
 
 from export import check, warmup
 from mrnn_tf import files, schema, versions
 from mrnn_tf.errors import UserError
 from mrnn_tf.inference import Inference
 from mrnn_tf.run import Run
+
+_FIRST_NUMBER = 1_000_000  # more than a job needs for its parts
 
 
 def export_run(run: Run, inference: Inference, directory: str) -> None:
@@ -66,6 +69,15 @@ def write(
         program = "export.index" if servable.name == schema.INDEX else "export.task"
         versions.seal(built, f"python -m {program}")
         files.publish(built, directory, last=schema.SAVED_MODEL_FILE)
+
+
+def number_names_anew() -> None:
+    """Gives what is made from here on the same names, whatever the process has traced before.
+
+    TensorFlow ends the names of functions and tables with a number that only grows.
+    """
+    while ops.uid() < _FIRST_NUMBER:
+        pass
 
 
 def _derive_id(path: Path) -> None:
