@@ -35,7 +35,10 @@ def caption_files(
         readable = [content for content in contents if not isinstance(content, Unreadable)]
         results = iter(captioner.caption(readable, prefix, n))
         for path, content in zip(batch, contents, strict=True):
-            yield path, content if isinstance(content, Unreadable) else next(results)
+            result = content if isinstance(content, Unreadable) else next(results)
+            if isinstance(result, Unreadable) and isinstance(content, bytes):  # has no name
+                result = Unreadable(result.reason.replace("the image", path, 1))
+            yield path, result
 
 
 def row(path: str, result: list[Caption] | Unreadable) -> Row:

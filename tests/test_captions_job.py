@@ -1,10 +1,13 @@
 """The batch job `export.captions`: folders in, files of captions out, on any runner."""
 
+import io
 import json
 
 import programs
 import pytest
+import tensorflow as tf
 import tiny
+from pyarrow import parquet
 
 from export import captions
 from export.options import CaptionsOptions
@@ -52,13 +55,30 @@ def test_every_photograph_has_a_row(expected, images):
 @pytest.mark.parametrize(
     "flags", [["--direct_running_mode=multi_processing", "--direct_num_workers=2"], []]
 )
-def test_runners_and_remote_folders_agree(flags, expected, images, models, tmp_path):
+def test_runners_agree(flags, expected, images, models, tmp_path):
     output = tmp_path / "out"
     arguments = ["--images", images, "--model", models / "mrnn", "--output", output]
     done = programs.run(tmp_path, "export.captions", *arguments, "--images_per_shard=5", *flags)
     assert done.code == 0, done.err
     for mine, theirs in zip(rows(output), expected, strict=True):
         assert (mine["path"], mine["captions"]) == (theirs["path"], theirs["captions"])
+
+
+def test_remote_folders(expected, images, models):
+    for path in images.iterdir():
+        tf.io.gfile.makedirs("ram://captions/images")
+        tf.io.gfile.copy(str(path), f"ram://captions/images/{path.name}", overwrite=True)
+    options = CaptionsOptions(
+        images="ram://captions/images",
+        model=str(models / "mrnn"),
+        output="ram://captions/out",
+        format="parquet",
+    )
+    captions.caption_images(options)
+    with tf.io.gfile.GFile("ram://captions/out/captions-00000-of-00001.parquet", "rb") as file:
+        table = parquet.read_table(io.BytesIO(file.read())).to_pylist()
+    assert [row["captions"] for row in table] == [row["captions"] for row in expected]
+    assert table[-1]["error"].startswith("ram://captions/images/broken.jpg: no image")
 
 
 def test_a_runner_that_drops_a_shard_is_noticed(images, models, tmp_path, monkeypatch):
