@@ -82,6 +82,7 @@ setup(
         "serving": ["deploy/*.md", "deploy/*.yaml", "deploy/*/*", "deploy/*/*/*"],
         "trainer": ["report/*.html", "report/*.svg", "report/*.css", "report/*.json"],
     },
+    entry_points={"console_scripts": ["mrnn = serving.mrnn:main"]},
     install_requires=CLIENT,
     extras_require={
         "client": [],

@@ -103,6 +103,20 @@ class IndexOptions(StoreOptions, IndexSettings, Verification):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class CaptionsOptions(Config):
+    """Which photographs are captioned, by which model, and where the captions go."""
+
+    images: str = field(REQUIRED, "folder or bucket of the photographs, with those below")
+    output: str = field(REQUIRED, "folder for the files of captions")
+    model: str | None = field(None, "name of a pretrained model, or a path; default the packaged")
+    n: int = field(1, "captions of a photograph", at_least=1)
+    prefix: str = field("", "first words of every caption")
+    format: str = field("jsonl", "of the files", choices=("jsonl", "parquet"))
+    images_per_shard: int = field(1000, "photographs of a file", at_least=1)
+    beam_flags: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class PretrainedOptions(Config):
     """Which run is packaged, and what the packaged model says of itself."""
 

@@ -2,7 +2,7 @@
 
     import mrnn_tf
 
-    captioner = mrnn_tf.Captioner.load("models/mrnn/1")
+    captioner = mrnn_tf.Captioner.load("models/mrnn/1")  # or the name of a pretrained model
     for caption in captioner.caption("photo.jpg"):
         print(caption.text, caption.log_prob)
 

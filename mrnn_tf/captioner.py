@@ -260,7 +260,7 @@ class Captioner:
         return {name: value.numpy() for name, value in outputs.items()}
 
     def _captions(self, features: np.ndarray, prefix: str, n: int | None) -> list[list[Caption]]:
-        batch = self._run(schema.BEAM_DECODE, features, prefix=[prefix] * len(features))
+        batch = self._ask(schema.BEAM_DECODE, features, prefix=[prefix] * len(features))
         check_count("n", n, batch[schema.CAPTIONS].shape[1])
         names = schema.WORDS, schema.WORD_LOG_PROBS, schema.WORD_EVIDENCE
         columns = [batch[name] for name in (schema.CAPTIONS, schema.LOG_PROBS, *names)]
@@ -274,7 +274,7 @@ class Captioner:
         ]
 
     def _scores(self, features: np.ndarray, sentences: list[str]) -> list[Score | Unreadable]:
-        batch = self._run(schema.SENTENCE_LOG_PROB, features, sentences=sentences)
+        batch = self._ask(schema.SENTENCE_LOG_PROB, features, sentences=sentences)
         names = schema.LOG_PROB, schema.PERPLEXITY, schema.NUM_UNKNOWN
         figures = zip(*(batch[name].tolist() for name in names), strict=True)
         words, is_short = text.tokenize_short(sentences, self.max_text_words)
@@ -287,7 +287,7 @@ class Captioner:
         ]
 
     def _next_words(self, features: np.ndarray, prefix: str, k: int | None) -> list[list]:
-        batch = self._run(schema.NEXT_WORD, features, prefix=[prefix] * len(features))
+        batch = self._ask(schema.NEXT_WORD, features, prefix=[prefix] * len(features))
         check_count("k", k, batch[schema.WORDS].shape[1])
         return [
             [(w.decode(), float(np.exp(p))) for w, p in zip(words, log_probs, strict=True) if w][:k]
@@ -301,7 +301,7 @@ class Captioner:
                 f"{len(prefix.split())} in {len(prefix)} characters."
             )
 
-    def _run(self, name: str, features: np.ndarray, **texts: list[str]) -> dict[str, np.ndarray]:
+    def _ask(self, name: str, features: np.ndarray, **texts: list[str]) -> dict[str, np.ndarray]:
         return self.predict(name, {schema.FEATURES: features, **texts})
 
 

@@ -21,7 +21,7 @@ LAYERS = [
     {"mrnn_tf.inference"},
     {"mrnn_tf.pretrained"},
     {"mrnn_tf.captioner"},
-    {"mrnn_tf.photo_index"},
+    {"mrnn_tf.photo_index", "mrnn_tf.caption_files"},
     {"mrnn_tf"},
     {"export"},
     {"trainer", "serving"},

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent
 TOPS = test_imports.TOPS
 TRAIN_PROGRAMS = (
     "trainer.prepare", "trainer.task", "trainer.evaluate", "trainer.rerank", "mrnn_tf.metrics",
-    "trainer.ensemble", "export.task", "export.index",
+    "trainer.ensemble", "export.task", "export.index", "export.captions", "export.pretrained",
 )  # fmt: skip
 PROGRAMS = {name: "train" for name in TRAIN_PROGRAMS} | {"serving.local": "serve"}
 CLIENT = ("serving.client", "serving.commands", "mrnn_tf.config", "mrnn_tf.photos")
