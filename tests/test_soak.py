@@ -158,14 +158,14 @@ def test_good_clients_see_no_failure_among_hostile_ones(models, tmp_path):
         versions = itertools.count(2)
         try:
             run(WARM_UP)
-            served.wait_for(lambda: settled(server), seconds=TIMEOUT)
+            served.wait_for(lambda: settled(server))
             warm = resident_megabytes(pid)
             clients += [pool.submit(soak.client, soak.hostile, number) for number in range(HOSTILE)]
             memory = run(SECONDS - WARM_UP)
         finally:
             soak.stop.set()
         failures = [error for error in (client.exception() for client in clients) if error]
-        served.wait_for(lambda: settled(server), seconds=TIMEOUT)
+        served.wait_for(lambda: settled(server))
         with contextlib.suppress(AssertionError):  # the figures come first
             served.wait_for(lambda: resident_megabytes(pid) < warm + MEGABYTES, seconds=60)
         idle = resident_megabytes(pid)
