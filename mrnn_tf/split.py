@@ -27,6 +27,11 @@ class FeatureReader:
         if encode is None or finetuned:
             check_encoder(run.config, data)
         self._stores = schema.IMAGES if encode or finetuned else schema.FEATURES
+        self._parse = tf.function(  # traced once for all shards
+            lambda serialized: records.parse(serialized, self.info, [self._stores]),
+            [tf.TensorSpec([None], tf.string)],
+            autograph=False,
+        )
         self._encoder, self._features = run.network.encoder, run.network.features
         if encode:
             self._encoder, self._features = None, lambda batch: encode(batch[schema.IMAGES])
@@ -46,7 +51,7 @@ class FeatureReader:
             wanted = np.isin(np.arange(max(rows, default=-1) + 1), rows)
             numbered = tf.data.Dataset.zip(serialized, tf.data.Dataset.from_tensor_slices(wanted))
             serialized = numbered.filter(lambda _, is_wanted: is_wanted).map(lambda one, _: one)
-        dataset = pipeline.parsed(serialized.batch(_BATCH_SIZE), self.info, [self._stores])
+        dataset = serialized.batch(_BATCH_SIZE).map(self._parse, tf.data.AUTOTUNE)
         dataset = pipeline.with_pixels(dataset, self._encoder)
         with records.naming_corruption(self._data):
             for batch in dataset.prefetch(2):

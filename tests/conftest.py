@@ -1,5 +1,8 @@
+import fcntl
 import json
 import os
+import shutil
+from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -21,100 +24,128 @@ def plain_environment(monkeypatch):
 
 
 @pytest.fixture(scope="session")
-def tiny_data(tmp_path_factory):
-    """A directory with the records of the tiny dataset; read-only."""
-    import tiny
+def made_once(tmp_path_factory):
+    """Makes a folder, by its name, once for all workers of pytest-xdist; nobody may change it."""
+    base = tmp_path_factory.getbasetemp()
+    base = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
 
-    return tiny.write(str(tmp_path_factory.mktemp("tiny") / "data"))
+    def make_once(name, make):
+        folder, made = base / "shared" / name, base / "shared" / f"{name}.made"
+        folder.parent.mkdir(exist_ok=True)
+        with open(folder.with_suffix(".lock"), "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not made.exists():
+                shutil.rmtree(folder, ignore_errors=True)  # what a worker has left that failed
+                folder.mkdir()
+                make(folder)
+                made.touch()
+        return folder
+
+    return make_once
 
 
 @pytest.fixture(scope="session")
-def tiny_job(tiny_data, tmp_path_factory):
+def tiny_data(made_once):
+    """A directory with the records of the tiny dataset; read-only."""
+    import tiny
+
+    return str(made_once("tiny", lambda folder: tiny.write(str(folder / "data"))) / "data")
+
+
+@pytest.fixture(scope="session")
+def tiny_job(tiny_data, made_once):
     """The directory of a run that has learned the tiny dataset; read-only."""
     from mrnn_tf.config import ModelConfig, TrainConfig
     from trainer import train
 
-    job_dir = str(tmp_path_factory.mktemp("tiny_job") / "job")
-    sizes = {"embedding_1": 8, "embedding_2": 16, "recurrent": 16, "multimodal": 24}
-    still = {"dropout_embedding": 0.0, "dropout_recurrent": 0.0, "dropout_multimodal": 0.0}
-    model = ModelConfig(**sizes, **still)
-    training = TrainConfig(epochs=16.0, batch_size=12, learning_rate=0.01, evaluate_epochs=4.0)
-    options = train.TrainOptions(data=tiny_data, job_dir=job_dir, model=model, train=training)
-    train.train(options)
-    return job_dir
+    def make(folder):
+        sizes = {"embedding_1": 8, "embedding_2": 16, "recurrent": 16, "multimodal": 24}
+        still = {"dropout_embedding": 0.0, "dropout_recurrent": 0.0, "dropout_multimodal": 0.0}
+        model = ModelConfig(**sizes, **still)
+        training = TrainConfig(epochs=16.0, batch_size=12, learning_rate=0.01, evaluate_epochs=4.0)
+        job_dir = str(folder / "job")
+        train.train(
+            train.TrainOptions(data=tiny_data, job_dir=job_dir, model=model, train=training)
+        )
+
+    return str(made_once("tiny_job", make) / "job")
 
 
 @pytest.fixture(scope="session")
-def photo_job(tmp_path_factory):
+def photo_job(made_once):
     """The directory of a run on photographs of one colour, by the programs; read-only."""
     import programs
     import tiny
 
-    folder = tmp_path_factory.mktemp("photo_job")
-    tiny.photographs(folder / "photos")
-    prepare = ["--dataset=jsonl", "--source", folder / "photos", "--output", folder / "data"]
-    prepare += ["--min_count=1"]
-    sizes = ["--embedding_1=8", "--embedding_2=16", "--recurrent=16", "--multimodal=24"]
-    still = ["--dropout_embedding=0", "--dropout_recurrent=0", "--dropout_multimodal=0"]
-    task = ["--data", folder / "data", "--job_dir", folder / "job", "--preset=demo", *sizes, *still]
-    task += ["--epochs=20", "--batch_size=12", "--learning_rate=0.01", "--evaluate_epochs=5"]
-    for module, arguments in (("trainer.prepare", prepare), ("trainer.task", task)):
-        done = programs.run(folder, module, *arguments)
-        assert done.code == 0, done.err
-    return str(folder / "job")
+    def make(folder):
+        tiny.photographs(folder / "photos")
+        data = folder / "data"
+        prepare = ["--dataset=jsonl", "--source", folder / "photos", "--output", data]
+        prepare += ["--min_count=1"]
+        sizes = ["--embedding_1=8", "--embedding_2=16", "--recurrent=16", "--multimodal=24"]
+        still = ["--dropout_embedding=0", "--dropout_recurrent=0", "--dropout_multimodal=0"]
+        task = ["--data", data, "--job_dir", folder / "job", "--preset=demo", *sizes, *still]
+        task += ["--epochs=20", "--batch_size=12", "--learning_rate=0.01", "--evaluate_epochs=5"]
+        for module, arguments in (("trainer.prepare", prepare), ("trainer.task", task)):
+            done = programs.run(folder, module, *arguments)
+            assert done.code == 0, done.err
+
+    return str(made_once("photo_job", make) / "job")
 
 
 @pytest.fixture(scope="session")
-def models(photo_job, tiny_job, tmp_path_factory):
+def models(photo_job, tiny_job, made_once):
     """A base path with two served models: `mrnn` takes photographs, `plain` features only."""
     import programs
 
-    base = tmp_path_factory.mktemp("models")
-    for name, job in (("mrnn", photo_job), ("plain", tiny_job)):
-        arguments = ["--job_dir", job, "--output", base / name, "--beam=3", "--max_words=10"]
-        done = programs.run(base / "logs", "export.task", *arguments)
-        assert done.code == 0, done.err
-    return base
+    def make(base):
+        for name, job in (("mrnn", photo_job), ("plain", tiny_job)):
+            arguments = ["--job_dir", job, "--output", base / name, "--beam=3", "--max_words=10"]
+            done = programs.run(base / "logs", "export.task", *arguments)
+            assert done.code == 0, done.err
+
+    return made_once("models", make)
 
 
 @pytest.fixture(scope="session")
-def tiny_index(models, tiny_data, tmp_path_factory):
+def tiny_index(models, tiny_data, made_once):
     """A version of an index of the tiny dataset, whose shortlist holds everything."""
     import programs
 
-    folder = tmp_path_factory.mktemp("tiny_index")
-    done = programs.run(
-        folder, "export.index", "--model", models / "plain" / "1", "--data", tiny_data,
-        "--output", folder / "index", "--sample=10", "--k=5", "--beam=3", "--neighbours=4",
-    )  # fmt: skip
-    assert done.code == 0, done.err
-    return folder / "index" / "1"
+    def make(folder):
+        done = programs.run(
+            folder, "export.index", "--model", models / "plain" / "1", "--data", tiny_data,
+            "--output", folder / "index", "--sample=10", "--k=5", "--beam=3", "--neighbours=4",
+        )  # fmt: skip
+        assert done.code == 0, done.err
+
+    return made_once("tiny_index", make) / "index" / "1"
 
 
 @pytest.fixture(scope="session")
-def searchable_models(models, photo_job, tiny_index, tmp_path_factory):
+def searchable_models(models, photo_job, tiny_index, made_once):
     """A base path with `mrnn`, an index of pictures for it, and the tiny index as `tiny_index`."""
-    import shutil
-    from pathlib import Path
-
     import programs
     import tiny
 
-    base = tmp_path_factory.mktemp("searchable")
-    shutil.copytree(models / "mrnn", base / "mrnn")
-    shutil.copytree(tiny_index.parent, base / "tiny_index")
-    pictures = tiny.write_pictures(str(tmp_path_factory.mktemp("pictures") / "data"))
-    done = programs.run(
-        base / "logs", "export.index", "--model", base / "mrnn" / "1", "--data", pictures,
-        "--reference_data", Path(photo_job).parent / "data", "--output", base / "mrnn_index",
-        "--k=3", "--beam=3", "--sample=12", "--show=Everything is red here",
-    )  # fmt: skip
-    assert done.code == 0, done.err
-    assert "1 images have no features and are left out, the first is 1.png" in done.err
-    assert "needs 1 MB for its variables, and 2 MB while another version replaces it" in done.out
-    assert "images for 'Everything is red here':" in done.out
-    assert ".png  All of it is red\n" in done.out and "\nsentences for " in done.out
-    return base
+    def make(base):
+        shutil.copytree(models / "mrnn", base / "mrnn")
+        shutil.copytree(tiny_index.parent, base / "tiny_index")
+        pictures = made_once("pictures", lambda folder: tiny.write_pictures(str(folder / "data")))
+        done = programs.run(
+            base / "logs", "export.index", "--model", base / "mrnn" / "1",
+            "--data", pictures / "data", "--reference_data", Path(photo_job).parent / "data",
+            "--output", base / "mrnn_index", "--k=3", "--beam=3", "--sample=12",
+            "--show=Everything is red here",
+        )  # fmt: skip
+        assert done.code == 0, done.err
+        assert "1 images have no features and are left out, the first is 1.png" in done.err
+        memory = "needs 1 MB for its variables, and 2 MB while another version replaces it"
+        assert memory in done.out
+        assert "images for 'Everything is red here':" in done.out
+        assert ".png  All of it is red\n" in done.out and "\nsentences for " in done.out
+
+    return made_once("searchable", make)
 
 
 @pytest.fixture(scope="session")
