@@ -5,8 +5,8 @@
 For every number of centres and axes: how long a shortlist must be to hold 95, 99 and 100 % of the
 exact ten; beside the chosen ones stands the length that `image_shortlist` takes. Then, by how many
 likely words a bound sums one by one: the rank of 99 % of the exact ten by these bounds, and how
-many candidates of a shortlist can still win when the tenth best is known. Images beyond those of the
-split are resampled as in benchmarks/retrieval.py, which measures by other captions.
+many candidates of a shortlist can still win when the tenth best is known. Images beyond those of
+the split are resampled as in benchmarks/retrieval.py, which measures by other captions.
 """
 
 import numpy as np
@@ -68,7 +68,8 @@ def _ranks(searcher: Searcher, sentences: EncodedSentences, best: Hits) -> np.nd
         one = EncodedSentences(*(part[query : query + 1] for part in sentences))
         expansion = searcher.scorer.expand_around(one, searcher.arrays["points"])
         order = np.empty(items, np.int64)
-        order[near(expansion, items)[0]] = np.arange(1, items + 1)
+        places = near(expansion, items)[0]
+        order[tf.gather(searcher.arrays["rows"], places)] = np.arange(1, items + 1)
         ranks += order[rows].tolist()
     return np.array(ranks)
 
@@ -80,6 +81,7 @@ def _bounds(searcher: Searcher, sentences: EncodedSentences, best: Hits) -> None
     count = image_shortlist(images.shape[0])
     expansion = expansions.expand_around(readout, sentences, searcher.arrays["points"], levels)
     near = searcher._near(expansion, min(count, images.shape[0]))
+    near = tf.gather(searcher.arrays["rows"], near)
     print(f"\n| likely words | rank of 99 % | can win of {count} |\n|---:|---:|---:|")
     for level, likely in enumerate(levels):
         ranks, winners = [], []

@@ -43,6 +43,19 @@ def test_bounds_are_the_scores_at_the_points(expanded):
         assert (highest[:, 3:] > expected[:, 3:] + 1e-3).any()  # bounds, not the scores
 
 
+def test_estimates_are_the_scores_near_the_mean_image(expanded):
+    scorer, read, _, _, points, _ = expanded
+    rng, mean = np.random.default_rng(0), points.mean(axis=0)
+    axes = np.linalg.qr(rng.normal(size=(len(mean), 4)))[0].astype("float32")
+    local = expansions.expand_around(scorer.readout, read, mean[np.newaxis], expansions.LEVELS)
+    for scale, tolerance in ((0.0, 1e-4), (0.02, 4e-3), (0.2, 0.4)):
+        sketches = scale * rng.normal(size=(6, 4)).astype("float32")
+        exact = scorer.matrix(read, mean + sketches @ axes.T)
+        for row in range(len(local.words)):
+            told = expansions.estimates(local, row, tf.constant(sketches), mean, axes)
+            np.testing.assert_allclose(told, exact[row], atol=tolerance)
+
+
 def test_a_term_that_overflows_leaves_a_bound(expanded):
     _, read, _, _, _, local = expanded
     column = tf.fill([1], 0)

@@ -126,7 +126,7 @@ def test_a_traced_search_is_the_same_search(pool, searcher):
 def test_a_shortlist_grows_with_the_items():
     assert [shortlist_size(count) for count in (0, 1_000, 10_000, 100_000)] == [200, 200, 400, 1265]
     sizes = [search.image_shortlist(count) for count in (0, 10_000, 100_000, 1_000_000)]
-    assert sizes == [200, 200, 575, 4567]
+    assert sizes == [200, 200, 791, 6280]
 
 
 def test_a_query_without_a_known_word_finds_nothing(searcher):

@@ -11,7 +11,9 @@ a = V_I I, all exact at a_k:
   inequality for the rest of the sum alone, at the point where that is highest.
 
 The first chooses a shortlist among any number of images, the others leave out what cannot win. The
-second costs one row of M, the third one for each likely word, where the softmax costs M x V.
+second costs one row of M, the third one for each likely word, where the softmax costs M x V. The
+third with g2 to first order is an estimate by an image's few coordinates along the axes of
+`centres`: of what the first lists, it keeps the best.
 """
 
 from itertools import pairwise
@@ -104,8 +106,7 @@ def expand_around(
         rests = tf.stack(sums[::-1], axis=1) / masses[..., tf.newaxis]
         offsets = tf.reduce_sum(rests * m[:, tf.newaxis], axis=3)
         offsets = log_sums[:, tf.newaxis] + tf.math.log(masses) - offsets
-        slope = (1.7159 - m * m / 1.7159) * (2 / 3)  # the derivative of g2, by its value
-        vectors = slope * (tf.gather(word_vectors, own) - rests[:, 0])
+        vectors = _slope(m) * (tf.gather(word_vectors, own) - rests[:, 0])
         expanded = log_probs, vectors, likely, rests, offsets
         return tuple(map(tf.reshape, expanded, ([-1], [-1, size], [-1], [-1, size], [-1])))
 
@@ -137,24 +138,69 @@ def bounds(
 
     They sum the likely words of one of `LEVELS` and are the tighter, the more these are.
     """
-    length = tf.math.count_nonzero(expansion.words[row], dtype=tf.int32)
-    words, likely = expansion.words[row, :length, tf.newaxis], expansion.likely[row, :length]
-    likely = likely[:, : LEVELS[level]]
-    own = tf.gather(expansion.word_vectors, words), tf.gather(expansion.biases, words)
-    vectors = tf.gather(expansion.word_vectors, likely), expansion.rests[row, :length, level]
-    vectors = 1.7159 * (tf.concat(vectors, axis=1) - own[0])  # [T, W + C, M]
-    offsets = tf.gather(expansion.biases, likely), expansion.offsets[row, :length, level]
-    offsets = (tf.concat(offsets, axis=1) - own[1])[..., tf.newaxis]
-    h, rest = expansion.h[row, :length, tf.newaxis] * (2 / 3), tf.shape(likely)[1]
+    h, vectors, offsets, likely = _terms(expansion, row, level)
+    h, vectors = h[:, tf.newaxis] * (2 / 3), vectors * 1.7159
 
     def of_block(numbers: tf.Tensor) -> tf.Tensor:
         a = tf.gather(images, tf.gather(columns, numbers)) * (2 / 3)
         tanh = tf.tanh(h + a)  # g2(h + a) / 1.7159, [T, P, M]
-        logits = tf.matmul(vectors, tanh, transpose_b=True) + offsets  # less that of the word
-        terms = tf.exp(tf.minimum(logits, _LARGEST))
-        # 1 / P(w) is their sum; where one is cut off, the bound is only higher.
-        sums = tf.reduce_sum(terms[:, :rest], axis=1) + tf.reduce_max(terms[:, rest:], axis=1)
-        return -tf.reduce_sum(tf.math.log(sums), axis=0)
+        return _sum(tf.matmul(vectors, tanh, transpose_b=True) + offsets, likely)
 
     at_once = tf.maximum(1, _AT_ONCE // tf.maximum(1, tf.size(h)))
     return in_blocks(of_block, tf.shape(columns)[0], FLOATS, at_once)
+
+
+def estimates(
+    expansion: LocalExpansion,
+    row: tf.Tensor,
+    sketches: tf.Tensor,
+    mean: tf.Tensor,
+    axes: tf.Tensor,
+    level: int = 1,
+) -> tf.Tensor:
+    """log P [P] of sentence `row` by images, about, from their coordinates [P, D] along the axes.
+
+    The terms are those of `bounds`, with g2 to first order at the mean image.
+    """
+    h, vectors, offsets, likely = _terms(expansion, row, level)
+    m = scaled_tanh(h + mean)
+    offsets += tf.linalg.matvec(vectors, m)[..., tf.newaxis]
+    vectors = tf.tensordot(vectors * _slope(m)[:, tf.newaxis], axes, 1)  # [T, W + C, D]
+
+    def of_block(numbers: tf.Tensor) -> tf.Tensor:
+        block = tf.gather(sketches, numbers)
+        return _sum(tf.tensordot(vectors, block, [[2], [1]]) + offsets, likely)
+
+    at_once = tf.maximum(1, _AT_ONCE // tf.maximum(1, tf.size(offsets)))
+    return in_blocks(of_block, tf.shape(sketches)[0], FLOATS, at_once)
+
+
+def _terms(
+    expansion: LocalExpansion, row: tf.Tensor, level: int
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
+    """h [T, M] of a sentence, and what makes the logits of a level, less that of its own word.
+
+    They are those of W likely words and, from every point, of the rest: vectors [T, W + C, M],
+    offsets [T, W + C, 1], and W.
+    """
+    length = tf.math.count_nonzero(expansion.words[row], dtype=tf.int32)
+    own = expansion.words[row, :length, tf.newaxis]
+    likely = expansion.likely[row, :length, : LEVELS[level]]
+    vectors = tf.gather(expansion.word_vectors, likely), expansion.rests[row, :length, level]
+    vectors = tf.concat(vectors, axis=1) - tf.gather(expansion.word_vectors, own)
+    offsets = tf.gather(expansion.biases, likely), expansion.offsets[row, :length, level]
+    offsets = tf.concat(offsets, axis=1) - tf.gather(expansion.biases, own)
+    return expansion.h[row, :length], vectors, offsets[..., tf.newaxis], tf.shape(likely)[1]
+
+
+def _sum(logits: tf.Tensor, likely: tf.Tensor) -> tf.Tensor:
+    """log P [P] of a sentence by the logits of `_terms`, [T, W + C, P]."""
+    # 1 / P(w) is the sum of these terms; where one is cut off, log P(w) is only higher.
+    terms = tf.exp(tf.minimum(logits, _LARGEST))
+    sums = tf.reduce_sum(terms[:, :likely], axis=1) + tf.reduce_max(terms[:, likely:], axis=1)
+    return -tf.reduce_sum(tf.math.log(sums), axis=0)
+
+
+def _slope(m: tf.Tensor) -> tf.Tensor:
+    """The derivative of g2 where its value is m."""
+    return (1.7159 - m * m / 1.7159) * (2 / 3)

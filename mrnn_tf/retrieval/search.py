@@ -1,11 +1,11 @@
 """The best images of a sentence and the best sentences of an image, among many.
 
 The search is two-stage: estimates choose a shortlist, exact scores decide. Images are estimated by
-inner products of their sketches at the nearest centre (see `centres`), sentences at the mean image
-(see `expansion`). Then upper bounds say which candidates to score first, and of the others only
-those are scored that can still win: the best of a shortlist are found for certain. With
-`shortlist=None` all images or sentences are bounded: the search is exact. The library and the
-servable of an index run the same graph.
+inner products of their sketches at the nearest centre (see `centres`), and the best of these again
+by their likely words; sentences at the mean image (see `expansion`). Then upper bounds say which
+candidates to score first, and of the others only those are scored that can still win: the best of
+what the estimates kept are found for certain. With `shortlist=None` all images or sentences are
+bounded: the search is exact. The library and the servable of an index run the same graph.
 """
 
 from collections.abc import Callable
@@ -28,7 +28,8 @@ BY_COUNT = 0  # a shortlist of `shortlist_size`
 NOTHING = -1  # the row of a missing result
 _QUERIES_AT_ONCE = 16  # that share the pass over the sketches
 _QUERIES_IN_PARALLEL = 4
-_FEW = 64  # candidates whose bounds are tightened in any case
+_KEPT = 128  # of a shortlist, at least; of a longer one an eighth
+_FEW = 64  # candidates whose tightest bounds are computed in any case
 _SENTENCES_AT_ONCE = 128
 _CAST_AT_ONCE = 8192  # vectors; they stay in the processor's cache
 
@@ -83,7 +84,7 @@ def shortlist_size(sentences: int) -> int:
 
 def image_shortlist(images: int) -> int:
     """How many of the images hold 99 % of the exact ten: benchmarks/shortlists.py."""
-    return max(200, round(images**0.9 / 55))
+    return max(200, round(images**0.9 / 40))
 
 
 def listed(
@@ -167,26 +168,30 @@ class Searcher:
         return _answer(search, asks, k, _QUERIES_AT_ONCE)
 
     def _score(
-        self, expansion: LocalExpansion, query: tf.Tensor, rows: tf.Tensor, k: int
+        self, expansion: LocalExpansion, query: tf.Tensor, places: tf.Tensor, k: int
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Those of the rows [P] that can be among the best k of them for a query, and their scores.
+        """Of candidates by their places in the lists [P] those that can win: rows and scores.
 
-        Bounds say which are scored first; their scores say how much is needed to be among the best.
+        The best by a second estimate stay. Bounds say which of them are scored first, and the
+        scores of these how much is needed to be among the k best.
         """
-        images = tf.gather(self.arrays["images"], rows)
-        highest = expansions.bounds(expansion, query, images, tf.range(tf.size(rows)), level=1)
-        highest, order = tf.math.top_k(highest, tf.size(rows))
-        few = tf.minimum(_FEW, tf.size(rows))
-        tight, first = tf.math.top_k(expansions.bounds(expansion, query, images, order[:few]), few)
-        first = tf.gather(order, first)
-        sentences = EncodedSentences(expansion.h, expansion.words)
-        scores = self.scorer.by_images(sentences, query, images, first[:k])
-        least = _best(first[tf.newaxis, :k], scores[tf.newaxis], k)[1][0, -1]
-        more = order[few:][highest[few:] >= least - ROUNDING]
-        more = self.scorer.reaching(expansion, query, images, more, least, levels=[-1])
-        more = tf.concat([first[k:][tight[k:] >= least - ROUNDING], more], axis=0)
-        scores = tf.concat([scores, self.scorer.by_images(sentences, query, images, more)], axis=0)
-        return tf.gather(rows, tf.concat([first[:k], more], axis=0)), scores
+        scorer, arrays = self.scorer, self.arrays
+        sketches = tf.gather(arrays["sketches"], places)
+        estimates = expansions.estimates(expansion, query, sketches, arrays["mean"], arrays["axes"])
+        kept = tf.minimum(tf.size(places), tf.maximum(max(k, _KEPT), tf.size(places) // 8))
+        places = tf.gather(places, tf.math.top_k(estimates, kept).indices)
+        rows = tf.gather(arrays["rows"], places)
+        images, sentences = tf.gather(arrays["images"], rows), EncodedSentences(*expansion[:2])
+        few = tf.minimum(max(k, _FEW), kept)
+        highest = expansions.bounds(expansion, query, images, tf.range(few))
+        highest, order = tf.math.top_k(highest, few)
+        first, others = order[:k], order[k:]
+        scores = scorer.by_images(sentences, query, images, first)
+        least = _best(first[tf.newaxis], scores[tf.newaxis], k)[1][0, -1]
+        more = scorer.reaching(expansion, query, images, tf.range(few, kept), least, levels=[1, -1])
+        more = tf.concat([others[highest[k:] >= least - ROUNDING], more], axis=0)
+        scores = tf.concat([scores, scorer.by_images(sentences, query, images, more)], axis=0)
+        return tf.gather(rows, tf.concat([first, more], axis=0)), scores
 
     def word_scores(self, words: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """log P(w_t|I) [Q, k, T] of the queries' words [Q, T] by images `rows` [Q, k] found.
@@ -205,7 +210,7 @@ class Searcher:
         return tf.scatter_nd(found, log_probs, tf.cast(shape, tf.int64))
 
     def _near(self, expansion: LocalExpansion, count: int) -> tf.Tensor:
-        """The rows [Q, count] of the images with the highest estimates."""
+        """The places [Q, count] in the lists of the images with the highest estimates."""
         arrays, begin, estimates = self.arrays, 0, []
         steps = arrays["mean"] - arrays["points"]  # from the centres to where sketches begin
         at_mean = tf.reduce_sum(expansion.log_probs, axis=1)
@@ -215,7 +220,7 @@ class Searcher:
             told = tf.matmul(vectors, arrays["sketches"][begin:end], transpose_b=True)
             estimates.append(at_mean[:, centre, tf.newaxis] + told)
             begin = end
-        return tf.gather(arrays["rows"], _highest(tf.concat(estimates, axis=1), count))
+        return _highest(tf.concat(estimates, axis=1), count)
 
     @tf.function(autograph=False, reduce_retracing=True)
     def search_sentences(
