@@ -194,7 +194,8 @@ def _log_prob(inference: Inference, projection: tf.Tensor, sentence: str) -> tf.
 
 def _encode_image(inference: Inference, content: bytes) -> Tensors:
     windows = inference.encoder.prepare(images.decode(content, inference.max_pixels))
-    features = inference.encoder.encode(windows[tf.newaxis])
+    windows = tf.nest.map_structure(lambda part: part[tf.newaxis], windows)
+    features = inference.encoder.encode(windows)
     encoded = {schema.FEATURES: features[0].numpy()}
     if "multimodal" in inference.network.model.wiring.image_to:
         encoded[schema.REFINED] = inference.network.model.refined(features)[0].numpy()

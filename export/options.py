@@ -4,7 +4,6 @@ import dataclasses
 
 from export.store_options import StoreOptions
 from mrnn_tf.config import (
-    ENCODERS,
     MAX_PIXELS,
     MAX_TEXT_WORDS,
     NEIGHBOURS,
@@ -13,6 +12,7 @@ from mrnn_tf.config import (
     TOP_K,
     BeamSearch,
     Config,
+    EncoderSettings,
     Verification,
     field,
 )
@@ -20,7 +20,7 @@ from mrnn_tf.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ExportOptions(Verification):
+class ExportOptions(EncoderSettings, Verification):
     """What is exported, where it goes, and what is fixed then."""
 
     job_dir: str = field(REQUIRED, "the run directory")
@@ -29,7 +29,7 @@ class ExportOptions(Verification):
     output: str = field(REQUIRED, "folder of the versions, such as models/mrnn")
     version: int | None = field(None, "default: one more than the newest there", at_least=1)
     encoder: str | None = field(
-        None, "image encoder to attach; by default the run's own", choices=ENCODERS
+        None, "image encoder to attach, as of trainer.prepare; by default the run's own"
     )
     encoder_weights: str | None = field(None, "file with its weights")
     beam: int = field(BeamSearch.beam, "width of the search; N of the signatures", at_least=1)

@@ -31,7 +31,8 @@ def export(options: ExportOptions) -> str:
     if options.verify:
         verify(options.job_dir, options.checkpoint_dir)
     run = Run.load(options.job_dir, options.checkpoint, options.checkpoint_dir)
-    encoder = attached_encoder(run, options.encoder, options.encoder_weights)
+    weights, settings = options.encoder_weights, options.encoder_settings
+    encoder = attached_encoder(run, options.encoder, weights, **settings)
     search = BeamSearch(options.beam, options.max_words, options.length_power)
     limits = options.top_k, options.max_pixels, options.max_text_words
     inference = Inference(run, encoder, search, *limits)

@@ -30,6 +30,13 @@ ENCODERS = (
     "resnet50", "inception_v3", "mobilenet_v2", "efficientnet_v2_b0", "efficientnet_v2_s",
     "convnext_tiny",
 )  # fmt: skip
+POOLINGS = ("pooled", "cls", "mean", "cls_mean")  # of a vision transformer's tokens
+SCALINGS = (
+    "raw",
+    "unit",
+    "tf",
+    "imagenet",
+)  # of pixels: 0..255, 0..1, -1..1, by mean and deviation
 TOKENIZERS = ("mrnn", "ptb", "treebank")
 SAMPLE, MEAN, NONE = NORMALISERS = ("sample", "mean", "none")  # how log P(s) is taken
 MBR, COMBINED = "mbr", "combined"
@@ -295,6 +302,27 @@ def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         inner = isinstance(value, Mapping)
         flat |= _flat(value, f"{prefix}{name}.") if inner else {prefix + name: value}
     return flat
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EncoderSettings(Config):
+    """What an encoder from a directory does not say itself."""
+
+    pooling: str | None = field(
+        None, "of keras_hub: what the features are; by default the first it has", choices=POOLINGS
+    )
+    input_size: int | None = field(
+        None, "of saved_model and keras_hub: the images' side; by default its own", at_least=1
+    )
+    scaling: str | None = field(
+        None, "of saved_model and keras_hub: of pixels; by default its own", choices=SCALINGS
+    )
+
+    @property
+    def encoder_settings(self) -> dict[str, str | int]:
+        """Those that were given."""
+        names = [each.name for each in dataclasses.fields(EncoderSettings)]
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

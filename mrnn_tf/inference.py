@@ -7,6 +7,7 @@ have no sentences: "" with `schema.MISSING_LOG_PROB`. The same holds for a sente
 more than `max_text_words`, which is not read. One bad row never changes another.
 """
 
+import dataclasses
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +16,7 @@ import tensorflow as tf
 from absl import logging
 
 from mrnn_tf import decode, schema
-from mrnn_tf.config import MAX_PIXELS, MAX_TEXT_WORDS, TOP_K, BeamSearch
+from mrnn_tf.config import MAX_PIXELS, MAX_TEXT_WORDS, TOP_K, BeamSearch, EncoderSettings
 from mrnn_tf.data import records
 from mrnn_tf.errors import UserError
 from mrnn_tf.model.mrnn import Image
@@ -24,6 +25,7 @@ from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.run import Run
 from mrnn_tf.vision import encoders, images
 from mrnn_tf.vision.encoders import Encoder
+from mrnn_tf.vision.joined import JoinedEncoder
 
 _THREADS = 2  # that decode images; more would hold more of them in memory
 _MISSING = schema.MISSING_LOG_PROB
@@ -298,7 +300,7 @@ class Inference:
         The variables themselves and not the Keras models around them: of those, `save` would write
         copies, which TensorFlow's Python resolves, but a session, as TF Serving has, does not.
         """
-        models = [*self.network.models, *([self.encoder.model] if self.encoder else [])]
+        models = [*self.network.models, *(self.encoder.models if self.encoder else [])]
         root = tf.Module(name=self.name)
         root.weights = [variable.value for model in models for variable in model.variables]
         for name, mean in self.network.means.items():
@@ -335,9 +337,12 @@ def zeros_to_nan(features: tf.Tensor) -> tf.Tensor:
 
 
 def attached_encoder(
-    run: Run, name: str | None = None, weights: str | None = None
-) -> Encoder | None:
-    """The encoder of a run's features, or the named one; `None` where none is known."""
+    run: Run, name: str | None = None, weights: str | None = None, **settings: str | int
+) -> Encoder | JoinedEncoder | None:
+    """The encoder of a run's features, or the named one; `None` where none is known.
+
+    `settings` are those of `encoders.create`, by default those of the run's features.
+    """
     if run.network.encoder is not None:
         if name or weights:
             raise UserError("`encoder`: the run has trained its own encoder; leave it out.")
@@ -348,7 +353,9 @@ def attached_encoder(
             raise UserError("`encoder_weights`: `encoder` must name the encoder that they are of.")
         logging.info("The run has precomputed features: no image encoder is attached.")
         return None
-    encoder = encoders.create(name or known["name"], weights, known.get("crops", 1))
+    names = [setting.name for setting in dataclasses.fields(EncoderSettings)]
+    settings = {name: known[name] for name in names if name in known} | settings
+    encoder = encoders.create(name or known["name"], weights, known.get("crops", 1), **settings)
     if encoder.feature_size != run.config.feature_size:
         raise UserError(
             f"`encoder` {encoder.name} makes {encoder.feature_size} features, but the run was "

@@ -15,6 +15,7 @@ from mrnn_tf.config import (
     SAMPLE_SIZE,
     BeamSearch,
     Config,
+    EncoderSettings,
     ModelConfig,
     RerankSettings,
     TrainConfig,
@@ -28,14 +29,16 @@ CAPTIONS, RERANK, RETRIEVAL = TASKS = ("captions", "rerank", "retrieval")  # of 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PrepareOptions(Config):
+class PrepareOptions(EncoderSettings):
     """Which dataset is read, what makes its features, and where the records go."""
 
     dataset: str = field(REQUIRED, "format of the source", choices=DATASETS)
     source: str | None = field(None, "folder with the dataset's files, or where to draw the demo")
     output: str = field(REQUIRED, "folder for the records")
     encoder: str | None = field(
-        None, f"image encoder: {', '.join(ENCODERS)}; default {ENCODERS[0]!r}"
+        None,
+        f"image encoder: {', '.join(ENCODERS)}, saved_model:DIR or keras_hub:DIR_OR_NAME; several "
+        f"are joined by +; default {ENCODERS[0]!r}",
     )
     encoder_weights: str | None = field(None, "file with the encoder's weights")
     crops: int | None = field(None, "views of an image that are averaged: 1 or 10; default 1")

@@ -50,9 +50,10 @@ class WriteShard(beam.DoFn):
         self._stores, self._encoder_spec, self._table_spec = stores, encoder, table
 
     def setup(self):
-        self._encoder = (
-            encoders.create(*self._encoder_spec).folded() if self._encoder_spec else None
-        )
+        self._encoder = None
+        if self._encoder_spec:
+            arguments, settings = self._encoder_spec
+            self._encoder = encoders.create(*arguments, **settings).folded()
         self._table = FeatureTable(*self._table_spec) if self._table_spec else None
 
     def process(self, shard: shards.Shard):
@@ -104,8 +105,9 @@ def _prepare(options: PrepareOptions, claimed: contextlib.ExitStack) -> records.
         description = _describe(options, table.parts)
     else:
         name = options.encoder or encoders.NAMES[0]
-        encoder_spec = (name, options.encoder_weights, options.crops or 1)
-        encoder = encoders.create(*encoder_spec)
+        arguments = (name, options.encoder_weights, options.crops or 1)
+        encoder_spec = (arguments, options.encoder_settings)
+        encoder = encoders.create(*arguments, **options.encoder_settings)
         description = {"identity": encoder.identity, **encoder.describe()}
     if schema.FEATURES not in options.stores:
         encoder_spec = None  # only named, for a run that trains it
@@ -161,8 +163,9 @@ def _check(options: PrepareOptions) -> None:
     if options.features:
         if options.encoder or options.encoder_weights:
             raise UserError("`features` and `encoder` exclude each other: give one of them.")
-        if options.crops:
-            raise UserError("`crops` goes with `encoder`, not with `features`.")
+        for name in ("crops", *options.encoder_settings):
+            if getattr(options, name):
+                raise UserError(f"`{name}` goes with `encoder`, not with `features`.")
         if options.store == schema.IMAGES:
             raise UserError("`features` needs `store` features or both.")
         named, wanted = len(options.encoder_name or ()), len(options.features)

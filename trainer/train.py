@@ -24,7 +24,7 @@ import tensorflow as tf
 from absl import logging
 
 from mrnn_tf import files, run, schema
-from mrnn_tf.config import RunConfig, TrainConfig
+from mrnn_tf.config import ENCODERS, RunConfig, TrainConfig
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
 from mrnn_tf.text import Vocabulary
@@ -218,6 +218,11 @@ def plan(options: TrainOptions, info: records.DatasetInfo) -> tuple[RunConfig, V
             raise UserError(
                 f"`finetune_encoder`: `data` {data} must hold images and name the encoder to begin "
                 "with: prepare it with --store both."
+            )
+        if info.encoder["name"] not in ENCODERS:
+            raise UserError(
+                f"`finetune_encoder`: `data` {data} was prepared with {info.encoder['name']}, but "
+                f"only these can be trained: {', '.join(ENCODERS)}."
             )
         settings = json.dumps([model.to_dict(), config.to_dict(), info.fingerprint])
         digest = hashlib.sha256(settings.encode()).hexdigest()[:12]

@@ -70,7 +70,7 @@ class _Loaded(NamedTuple):
     row: dict  # of the manifest
     encoded: bytes | None = None  # as in its file
     picture: bytes | None = None
-    pixels: tf.Tensor | None = None  # as the encoder takes them
+    pixels: tf.Tensor | tuple[tf.Tensor, ...] | None = None  # as the encoder takes them
 
 
 def plan(
@@ -212,7 +212,9 @@ def _features(
     whole: Sequence[_Loaded], encoder: Encoder | None, table: FeatureTable | None
 ) -> Sequence[np.ndarray | None]:
     if encoder and whole:
-        features = encoder.encode(tf.stack([image.pixels for image in whole])).numpy()
+        pixels = [image.pixels for image in whole]
+        stacked = tf.nest.map_structure(lambda *windows: tf.stack(windows), *pixels)
+        features = encoder.encode(stacked).numpy()
         ids = [image.row["image_id"] for image in whole]
         records.check_finite(f"The encoder {encoder.identity}", ids, features)
         return features

@@ -1,15 +1,19 @@
 """Image encoders by name: one form for every network, from pixels to a feature vector."""
 
 import functools
+import inspect
+import re
+from collections.abc import Mapping
 
 import keras
 import tensorflow as tf
 
 from mrnn_tf.errors import UserError
-from mrnn_tf.vision import alexnet, folding, parameters
+from mrnn_tf.vision import alexnet, folding, hub, parameters, saved_network
 from mrnn_tf.vision import crops as cropping
 from mrnn_tf.vision import efficientnet_lite as lite
 from mrnn_tf.vision.applications import APPLICATIONS, Backbone
+from mrnn_tf.vision.joined import JoinedEncoder
 
 _NETWORKS = {
     **{
@@ -22,6 +26,10 @@ _NETWORKS = {
     **APPLICATIONS,
 }
 NAMES = tuple(_NETWORKS)
+_LOADERS = {saved_network.PREFIX: saved_network.load, hub.PREFIX: hub.load}
+_SETTINGS = {kind: inspect.signature(load).parameters for kind, load in _LOADERS.items()}
+# A plus sign between two encoders, not one in the name of a directory.
+_SEPARATOR = re.compile(rf"\+(?=(?:{'|'.join([*NAMES, *(f'{kind}:' for kind in _LOADERS)])}))")
 WINDOWS_AT_ONCE = 32  # VGG16 needs 14 MB for each
 
 
@@ -44,8 +52,10 @@ class Encoder(tf.Module):
         model: keras.Model,
         crops: int,
         weights_sha256: str | None = None,
+        settings: Mapping[str, str | int] | None = None,
     ):
-        super().__init__(name=name)
+        super().__init__(name="encoder")
+        self._encoder_name, self._settings = name, settings or {}
         self.model = model
         self.feature_size = model.output_shape[-1]
         self.input_size = network.input_size
@@ -55,10 +65,20 @@ class Encoder(tf.Module):
         view = "warp" if crops == 1 else "windows"
         self._preprocessing = f"{view}{network.input_size}-{network.scaling}"
 
+    @property
+    def name(self) -> str:
+        """As `create` takes it."""
+        return self._encoder_name
+
+    @property
+    def models(self) -> list[keras.Model]:
+        return [self.model]
+
     def folded(self) -> "Encoder":
         """The same encoder for inference: its batch norms are folded, its identity is kept."""
         model = folding.folded(self.model)
-        return Encoder(self.name, self._network, model, self.crops, self.weights_sha256)
+        kept = self.crops, self.weights_sha256, self._settings
+        return Encoder(self.name, self._network, model, *kept)
 
     @tf.function(input_signature=[tf.TensorSpec([None, None, 3], tf.uint8)])
     def prepare(self, image: tf.Tensor) -> tf.Tensor:
@@ -90,27 +110,68 @@ class Encoder(tf.Module):
             "preprocessing": self._preprocessing,
             "crops": self.crops,
             "feature_size": self.feature_size,
+            **self._settings,
         }
 
     @property
     def identity(self) -> str:
         """One string that is equal for two encoders only if their features are comparable."""
-        digest = self.weights_sha256[:12]
-        return f"{self.name}:{digest}:{self._preprocessing}:crops={self.crops}:{self.feature_size}"
+        kind, digest = self.name.partition(":")[0], self.weights_sha256[:12]  # wherever it lies
+        return f"{kind}:{digest}:{self._preprocessing}:crops={self.crops}:{self.feature_size}"
 
 
-def create(name: str, weights: str | None = None, crops: int = 1) -> Encoder:
-    """The encoder with one of the `NAMES`.
+def create(
+    name: str,
+    weights: str | None = None,
+    crops: int = 1,
+    *,
+    pooling: str | None = None,
+    input_size: int | None = None,
+    scaling: str | None = None,
+) -> Encoder | JoinedEncoder:
+    """The encoder with one of the `NAMES`, or of a directory, or several, joined by `+`.
 
     Args:
+        name: str. One of `NAMES`; `saved_model:DIR`; `keras_hub:DIR`, or a preset's name; or some
+            of them joined, as in `efficientnet_lite0+keras_hub:DIR`.
         weights: None for ImageNet weights (of the installed package for EfficientNet-Lite,
             downloaded by Keras for the others, none for alexnet), the path of a weights file, or
-            "random" for untrained weights that are the same in every process.
+            "random" for untrained weights that are the same in every process. Joined encoders have
+            one for each, joined by commas; an empty one stands for None.
         crops: 1 warps the whole image to the input size; 10 averages the paper's ten windows.
+        pooling: what a network of keras-hub makes its features of: one of `config.POOLINGS`.
+        input_size: of images for a SavedModel or a preset of keras-hub that does not say it.
+        scaling: of pixels for the same: one of `config.SCALINGS`.
     """
-    if name not in _NETWORKS:
-        raise UserError(f"Unknown encoder {name!r}: choose one of {', '.join(NAMES)}.")
     if crops not in cropping.COUNTS:
         raise UserError(f"`crops` must be one of {cropping.COUNTS}, received {crops!r}.")
+    settings = {"pooling": pooling, "input_size": input_size, "scaling": scaling}
+    settings = {key: value for key, value in settings.items() if value is not None}
+    names = _SEPARATOR.split(name)
+    kinds = {part.partition(":")[0] for part in names}
+    for key in settings:
+        takers = [kind for kind, known in _SETTINGS.items() if key in known]
+        if not kinds & {*takers}:
+            raise UserError(f"`{key}` goes with `encoder` {' or '.join(takers)}; got {name!r}.")
+    if len(names) > 1:
+        files = weights.split(",") if weights else [""] * len(names)
+        if len(files) != len(names):
+            raise UserError(f"`encoder_weights` must be {len(names)} files; got {weights!r}.")
+        pairs = zip(names, files, strict=True)
+        return JoinedEncoder([_create(part, file or None, crops, settings) for part, file in pairs])
+    return _create(name, weights, crops, settings)
+
+
+def _create(name: str, weights: str | None, crops: int, settings: Mapping) -> Encoder:
+    kind, _, place = name.partition(":")
+    if kind in _LOADERS and place:
+        if weights:
+            raise UserError(f"`encoder_weights`: {name} has weights of its own; leave them out.")
+        own = {key: value for key, value in settings.items() if key in _SETTINGS[kind]}
+        network, model, digest = _LOADERS[kind](place, **own)
+        return Encoder(name, network, model, crops, digest, own)
+    if name not in _NETWORKS:
+        others = " or ".join(f"{kind}:DIR" for kind in _LOADERS)
+        raise UserError(f"Unknown encoder {name!r}: choose one of {', '.join(NAMES)}, or {others}.")
     network = _NETWORKS[name]
     return Encoder(name, network, network.load(weights), crops)
