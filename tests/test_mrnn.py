@@ -21,6 +21,7 @@ from mrnn_tf import pretrained
 from mrnn_tf.captioner import Captioner
 from mrnn_tf.pretrained import packaging
 from mrnn_tf.run import Run
+from serving.client import Client
 
 ROOT = Path(__file__).parent.parent
 
@@ -192,6 +193,24 @@ def test_a_folder_that_may_not_be_written_to_is_indexed(mrnn, model, folder, tmp
     finally:
         for path in before:
             path.chmod(0o755)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_a_packaged_model_is_exported_once_and_served(model, folder, tmp_path):
+    photo, settings = folder / "below" / "red.png", {"XDG_DATA_HOME": str(tmp_path / "home")}
+    for is_first in (True, False):
+        arguments = ["serve", "--model", model, "--port=0", "--rest_api_port=0"]
+        running = programs.start(tmp_path, "serving.mrnn", *arguments, environment=settings)
+        deadline = time.monotonic() + 600
+        while not (address := re.search(r"next: .* --server (\S+)", running.out)):
+            assert time.monotonic() < deadline and running.process.is_alive(), running.err
+            time.sleep(0.1)
+        assert ("exporting " in running.out) == is_first
+        [captions] = Client(address[1]).caption([photo.read_bytes()])
+        assert "red" in captions["captions"][0]
+        running.process.terminate()
+        assert running.wait().code == 0
 
 
 @pytest.mark.slow
