@@ -124,7 +124,7 @@ class PretrainedOptions(Config):
     checkpoint: str = field("best", "which weights", choices=("best", "latest"))
     output: str = field(REQUIRED, "new folder of the model, such as mrnn_tf/pretrained/lite0")
     encoder: str | None = field(
-        None, "image encoder of precomputed features; by default the run's own", choices=ENCODERS
+        None, "image encoder of precomputed features; by default the run's own"
     )
     description: str = field(REQUIRED, "one line: network, encoder, data")
     terms: str = field(REQUIRED, "one line: under which terms the model may be used")
