@@ -9,7 +9,7 @@ DEMO := runs/demo
 HASHED := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 EDITABLE := --config-settings editable_mode=compat --editable
 
-.PHONY: demo test slow fuzz bench lint install requirements clean
+.PHONY: demo pretrained test slow fuzz bench lint install requirements clean
 
 install: .venv/installed
 
@@ -47,6 +47,23 @@ demo: install
 		--data $(DEMO)/data --output $(DEMO)/models/mrnn_index \
 		--show "A red car on the street"
 	@echo "look at $(DEMO)/report.html in a browser; caption a picture of $(DEMO)/photos/images by README's four lines"
+
+# The model of the package: FLICKR8K and COCO are folders with photographs, see docs/models/lite0.md.
+PRETRAINED := runs/pretrained
+pretrained: install
+	$(RUN) -m trainer.prepare --dataset flickr8k,jsonl --source $(FLICKR8K),$(COCO) --output $(PRETRAINED)/both
+	$(RUN) -m trainer.prepare --dataset flickr8k --source $(FLICKR8K) --output $(PRETRAINED)/flickr8k
+	$(RUN) -m trainer.task --data $(PRETRAINED)/both --job_dir $(PRETRAINED)/first --preset paper --epochs 10
+	$(RUN) -m trainer.task --data $(PRETRAINED)/flickr8k --job_dir $(PRETRAINED)/tuned --preset paper \
+		--initial_run $(PRETRAINED)/first --epochs 4 --learning_rate 5e-4 --warmup_steps 20
+	$(RUN) -m trainer.task --data $(PRETRAINED)/flickr8k --job_dir $(PRETRAINED)/best --preset best \
+		--initial_run $(PRETRAINED)/tuned
+	$(RUN) -m trainer.evaluate --data $(PRETRAINED)/flickr8k --job_dir $(PRETRAINED)/best
+	$(RUN) -m export.pretrained --job_dir $(PRETRAINED)/best --output $(PRETRAINED)/lite0 \
+		--scores $(PRETRAINED)/best/report/scores.json \
+		--description "m-RNN on EfficientNet-Lite0, trained on Flickr8k and 24,309 photographs of MS COCO" \
+		--terms "for research: Flickr8k is; see docs/models/lite0.md"
+	@echo "put $(PRETRAINED)/lite0 in the place of mrnn_tf/pretrained/lite0 to ship it"
 
 test: install
 	$(RUN) -m pytest --numprocesses 2 --dist loadfile

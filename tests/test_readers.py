@@ -51,6 +51,23 @@ def test_captions_are_stripped_and_empty_ones_and_duplicate_images_dropped(
     assert len(problems) == 4
 
 
+def test_datasets_are_joined(tmp_path, write, problems):
+    line = {"image": "1.jpg", "captions": ["a dog"], "split": "train"}
+    flickr = {"captions.token.txt": "1.jpg#0\ta\n", "val.txt": "1.jpg\n"}
+    files = {f"flickr/{name}": content for name, content in flickr.items()}
+    root = write({**files, "coco/captions.jsonl": line})
+    images = read_dataset("flickr8k,jsonl", f"{root}/flickr,{root}/coco/", problems)
+    assert [(image.image_id, image.split) for image in images] == [
+        ("flickr/1.jpg", "val"), ("coco/1.jpg", "train"),
+    ]  # fmt: skip
+    assert [image.path for image in images] == [
+        f"{root}/flickr/images/1.jpg", f"{root}/coco/1.jpg",
+    ]  # fmt: skip
+    for sources in (f"{root}/coco", f"{root}/coco,{root}/coco", f"{root}/a,{root}/b,{root}/c"):
+        with pytest.raises(ValueError, match="need 2 sources with different names"):
+            read_dataset("flickr8k,jsonl", sources, problems)
+
+
 def test_sources_may_be_remote(problems):
     with tf.io.gfile.GFile("ram://flickr/captions.token.txt", "w") as file:
         file.write("1.jpg#0\ta\n")

@@ -32,8 +32,12 @@ CAPTIONS, RERANK, RETRIEVAL = TASKS = ("captions", "rerank", "retrieval")  # of 
 class PrepareOptions(EncoderSettings):
     """Which dataset is read, what makes its features, and where the records go."""
 
-    dataset: str = field(REQUIRED, "format of the source", choices=DATASETS)
-    source: str | None = field(None, "folder with the dataset's files, or where to draw the demo")
+    dataset: str = field(
+        REQUIRED, f"format of the source: {', '.join(DATASETS)}; several are joined by commas"
+    )
+    source: str | None = field(
+        None, "folder with the dataset's files, one for each dataset, or where to draw the demo"
+    )
     output: str = field(REQUIRED, "folder for the records")
     encoder: str | None = field(
         None,

@@ -1,6 +1,7 @@
 """Readers of captioned datasets: from the files as published to one in-memory form."""
 
 import dataclasses
+import os
 from collections.abc import Callable
 
 import tensorflow as tf
@@ -25,8 +26,26 @@ def read_dataset(name: str, source: str, problems: Problems, seed: int = 0) -> l
     """The images of the dataset `name` in `source`, every id once, without empty captions.
 
     Image files need not exist. What is wrong with the dataset is added to `problems`; `seed`
-    serves the readers that draw a split at random.
+    serves the readers that draw a split at random. Several datasets are joined, as `flickr8k,jsonl`
+    in `photos/flickr8k,photos/coco`: then the ids begin with the names of the folders.
     """
+    names, sources = name.split(","), source.split(",")
+    if len(names) == 1:
+        return _read(name, source, problems, seed)
+    folders = [os.path.basename(folder.rstrip("/")) for folder in sources]
+    if len(sources) != len(names) or len({*folders}) != len(folders):
+        raise UserError(
+            f"The datasets {name} need {len(names)} sources with different names, separated by "
+            f"commas; received {source!r}."
+        )
+    return [
+        dataclasses.replace(image, image_id=f"{folder}/{image.image_id}")
+        for folder, *one in zip(folders, names, sources, strict=True)
+        for image in _read(*one, problems, seed)
+    ]
+
+
+def _read(name: str, source: str, problems: Problems, seed: int) -> list[CaptionedImage]:
     if name not in READERS:
         raise UserError(f"The dataset must be one of {', '.join(READERS)}, received {name!r}.")
     if not tf.io.gfile.exists(source):
