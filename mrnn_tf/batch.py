@@ -129,6 +129,8 @@ def run(
     """
     name = options.view_as(StandardOptions).runner
     runner = FnApiRunner() if name in (None, "DirectRunner") else name
+    # What a worker of this process raises is raised here: Beam need not log it too.
+    logging.getLogger("apache_beam.runners.common").setLevel(logging.CRITICAL)
     try:
         with _progress(done, total, unit), beam.Pipeline(runner, options) as pipeline:
             _ = pipeline | "Items" >> beam.Create(items) | "Work" >> beam.ParDo(do_fn)

@@ -92,20 +92,23 @@ class _Admission(grpc.aio.ServerInterceptor):
                 del response
                 await upload.send(content, context.write)
 
-        async def admitted(_, context):
-            refused = ()
+        async def refusal(context) -> tuple[grpc.StatusCode, str] | None:
             try:
-                return await read_and_answer(context)
+                await read_and_answer(context)
             except Refused as error:
-                refused = error.code, str(error)
+                return error.code, str(error)
+
+        async def admitted(_, context):
+            try:
+                if refused := await refusal(context):
+                    # Nothing refers to the request any more: a client may be slow to listen.
+                    await context.abort(*refused)
+                return
             except Unread:
                 hang_up(context.peer())  # or gRPC would keep the answer
             except grpc.aio.InternalError:
                 pass  # the client is gone
-            if not refused:
-                await asyncio.Event().wait()  # until gRPC cancels the call
-            # Only now, when nothing refers to the request any more: a client may be slow to listen.
-            await context.abort(*refused)
+            await asyncio.Event().wait()  # until gRPC cancels the call
 
         serializer = handler.response_serializer if handler.response_streaming else None
         return grpc.stream_stream_rpc_method_handler(admitted, None, serializer)

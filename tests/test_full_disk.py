@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import programs
 import pytest
 
 from mrnn_tf import files, program, run
@@ -87,6 +88,45 @@ def test_checkpoints(disk, tiny_data):
     disk("8m")
     result = train.train(options)
     assert result.finished and run.Run.load(options.job_dir).step <= result.step
+
+
+SEARCH = ["--beam=2", "--max_words=8"]
+STAGES = {  # the command without its output, and sizes of disks that fill in the middle
+    "evaluate": (["trainer.evaluate", "--tasks=captions,rerank,retrieval", "--nometeor",
+                  "--widths=2", "--n_best=3"], ["4k", "20k"]),
+    "export": (["export.task", "--version=1", *SEARCH], ["4k", "500k"]),
+    "index": (["export.index", "--version=1", "--sample=10", "--k=3", "--neighbours=4", *SEARCH],
+              ["4k", "32k", "500k"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_whole_programs(disk, tiny_data, tiny_job, models, tmp_path, stage):
+    command, sizes = STAGES[stage]
+    folder = disk(sizes[0])
+    inputs = {
+        "evaluate": ["--data", tiny_data, "--job_dir", tiny_job],
+        "export": ["--job_dir", tiny_job],
+        "index": ["--model", models / "plain" / "1", "--data", tiny_data],
+    }
+    command = [*command, *inputs[stage], "--output", folder / "out"]
+    for size in sizes:
+        disk(size)
+        failed = programs.run(tmp_path, *command)
+        assert failed.code == 1, failed.err
+        assert failed.error.startswith(f"error: No space left on device for {folder}/out")
+        assert failed.error.endswith("make room, then the same command goes on.")
+        assert not list(folder.glob("out/1")) and not list(folder.glob("**/*.partial"))
+    disk("16m")
+    done = programs.run(tmp_path, *command)
+    assert done.code == 0, done.err
+
+
+def test_a_full_folder_for_temporary_files(disk, tiny_job, tmp_path):
+    command = ["export.task", "--job_dir", tiny_job, "--output", tmp_path / "out", *SEARCH]
+    failed = programs.run(tmp_path, *command, environment={"TMPDIR": str(disk("40k"))})
+    assert failed.code == 1 and "make room" in failed.error, failed.err
+    assert not list(tmp_path.glob("out/1"))
 
 
 def test_reports_and_versions(disk, tmp_path):
