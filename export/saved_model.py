@@ -8,8 +8,9 @@ from pathlib import Path
 
 import tensorflow as tf
 from absl import logging
-from tensorflow.core.protobuf import fingerprint_pb2
+from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 from tensorflow.python.framework import ops
+from tensorflow.python.saved_model import fingerprinting_utils
 
 from export import check, warmup
 from mrnn_tf import files, schema, versions
@@ -59,6 +60,7 @@ def write(
         functions, root = servable.signatures(), servable.tracked()
         root.assets = [tf.saved_model.Asset(config), tf.saved_model.Asset(words)]
         tf.saved_model.save(root, built, functions)
+        _share_default(built, servable.default)
         _derive_id(Path(built, "fingerprint.pb"))
         path = os.path.join(built, schema.WARMUP_FILE)
         os.makedirs(os.path.dirname(path))
@@ -78,6 +80,19 @@ def number_names_anew() -> None:
     """
     while ops.uid() < _FIRST_NUMBER:
         pass
+
+
+def _share_default(directory: str, default: str) -> None:
+    """Gives `serving_default` the tensors of the signature that it stands for.
+
+    TensorFlow saves a graph for each; a server would optimise and keep both.
+    """
+    path = Path(directory, schema.SAVED_MODEL_FILE)
+    saved = saved_model_pb2.SavedModel.FromString(path.read_bytes())
+    [graph] = saved.meta_graphs
+    graph.signature_def[schema.SERVING_DEFAULT].CopyFrom(graph.signature_def[default])
+    path.write_bytes(saved.SerializeToString(deterministic=True))
+    fingerprinting_utils.write_fingerprint(directory)
 
 
 def _derive_id(path: Path) -> None:

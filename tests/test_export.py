@@ -13,7 +13,7 @@ import programs
 import pytest
 import tensorflow as tf
 import tensorflow_text as tf_text
-from tensorflow.core.protobuf import fingerprint_pb2
+from tensorflow.core.protobuf import fingerprint_pb2, saved_model_pb2
 from tensorflow_serving.apis import prediction_log_pb2
 
 from export import check, fresh, saved_model, warmup
@@ -152,6 +152,18 @@ def test_an_export_that_a_stock_server_cannot_run_is_not_published(tiny_job, tmp
 def test_what_is_exported_runs_on_a_stock_server(models, tiny_index):
     for directory in (models / "mrnn" / "1", models / "plain" / "1", tiny_index):
         assert fresh.unservable(str(directory)) == []
+
+
+def test_the_default_signature_has_no_graph_of_its_own(models, tiny_index):
+    defaults = {
+        models / "mrnn" / "1": "caption",
+        models / "plain" / "1": "beam_decode",
+        tiny_index: "search_images",
+    }
+    for directory, default in defaults.items():
+        content = (directory / "saved_model.pb").read_bytes()
+        [graph] = saved_model_pb2.SavedModel.FromString(content).meta_graphs
+        assert graph.signature_def["serving_default"] == graph.signature_def[default]
 
 
 def test_the_check_runs_on_the_cpu(tiny_job, tmp_path, monkeypatch):

@@ -80,3 +80,17 @@ program.run(work)
 
 def test_a_sentence_shows_no_escapes_of_a_terminal():
     assert program.sentence(OSError("a\x1b[2J.jpg:\n  gone")) == "a\\x1b[2J.jpg: gone"
+
+
+def test_a_program_imports_keras_without_the_packages_that_it_does_not_use():
+    code = """
+import sys
+from mrnn_tf import program
+with program._quick_imports():
+    import keras
+assert keras.Model and not {"matplotlib", "sklearn"} & sys.modules.keys()
+import gc, matplotlib.pyplot, sklearn
+assert gc.isenabled()
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
