@@ -154,7 +154,7 @@ class NeighbourSearch(tf.Module):
         return tf.matmul(queries, self._images, transpose_b=True)
 
     def _features(self, rows):
-        return tf.gather(self._images, rows)
+        return tf.gather(self._images.value(), rows)  # as `search._dense`: no copy is read
 
 
 class RefinedSearch(NeighbourSearch):

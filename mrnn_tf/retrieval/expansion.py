@@ -130,7 +130,7 @@ def expand_around(
 def bounds(
     expansion: LocalExpansion,
     row: tf.Tensor,
-    images: tf.Tensor | tf.Variable,
+    images: tf.Tensor,
     columns: tf.Tensor,
     level: int = -1,
 ) -> tf.Tensor:
@@ -139,12 +139,11 @@ def bounds(
     They sum the likely words of one of `LEVELS` and are the tighter, the more these are.
     """
     h, vectors, offsets, likely = _terms(expansion, row, level)
-    h, vectors = h[:, tf.newaxis] * (2 / 3), vectors * 1.7159
+    h = h[:, tf.newaxis]
 
     def of_block(numbers: tf.Tensor) -> tf.Tensor:
-        a = tf.gather(images, tf.gather(columns, numbers)) * (2 / 3)
-        tanh = tf.tanh(h + a)  # g2(h + a) / 1.7159, [T, P, M]
-        return _sum(tf.matmul(vectors, tanh, transpose_b=True) + offsets, likely)
+        m = scaled_tanh(h + tf.gather(images, tf.gather(columns, numbers)))  # [T, P, M]
+        return _sum(tf.matmul(vectors, m, transpose_b=True) + offsets, likely)
 
     at_once = tf.maximum(1, _AT_ONCE // tf.maximum(1, tf.size(h)))
     return in_blocks(of_block, tf.shape(columns)[0], FLOATS, at_once)

@@ -188,7 +188,7 @@ class Scorer:
         self,
         expansion: LocalExpansion,
         row: tf.Tensor,
-        images: tf.Tensor | tf.Variable,
+        images: tf.Tensor,
         columns: tf.Tensor,
         thresholds: tf.Tensor,
         levels: Sequence[int] = range(len(expansions.LEVELS)),
@@ -208,7 +208,7 @@ class Scorer:
         self,
         sentences: EncodedSentences,
         row: tf.Tensor,
-        images: tf.Tensor | tf.Variable,
+        images: tf.Tensor,
         columns: tf.Tensor,
     ) -> tf.Tensor:
         """log P [P] of sentence `row` by the image `columns[p]` of images a [I, M]."""

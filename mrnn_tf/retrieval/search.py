@@ -140,7 +140,7 @@ class Searcher:
         A query without a word of the vocabulary finds nothing. Exact scores decide among the
         `shortlist` nearest candidates: `BY_COUNT` chooses their number, `None` takes all images.
         """
-        words, images = tf.cast(words, tf.int32), self.arrays["images"]
+        words, images = tf.cast(words, tf.int32), _dense(self.arrays["images"])
         count = listed(images.shape[0], k, shortlist, image_shortlist)
 
         def search(queries: tf.Tensor) -> Hits:
@@ -176,12 +176,15 @@ class Searcher:
         scores of these how much is needed to be among the k best.
         """
         scorer, arrays = self.scorer, self.arrays
-        sketches = tf.gather(arrays["sketches"], places)
+        sketches = tf.gather(_dense(arrays["sketches"]), places)
         estimates = expansions.estimates(expansion, query, sketches, arrays["mean"], arrays["axes"])
         kept = tf.minimum(tf.size(places), tf.maximum(max(k, _KEPT), tf.size(places) // 8))
         places = tf.gather(places, tf.math.top_k(estimates, kept).indices)
         rows = tf.gather(arrays["rows"], places)
-        images, sentences = tf.gather(arrays["images"], rows), EncodedSentences(*expansion[:2])
+        images, sentences = (
+            tf.gather(_dense(arrays["images"]), rows),
+            EncodedSentences(*expansion[:2]),
+        )
         few = tf.minimum(max(k, _FEW), kept)
         highest = expansions.bounds(expansion, query, images, tf.range(few))
         highest, order = tf.math.top_k(highest, few)
@@ -200,7 +203,7 @@ class Searcher:
         """
         words = tf.cast(words, tf.int32)
         found = tf.where(rows != NOTHING)
-        images = tf.gather(self.arrays["images"], tf.gather_nd(rows, found))
+        images = tf.gather(_dense(self.arrays["images"]), tf.gather_nd(rows, found))
         queries, numbers = tf.cast(found[:, 0], tf.int32), tf.range(tf.shape(found)[0])
         sentences = self.scorer.read(words)
         log_probs = self.scorer.word_log_probs(sentences, queries, images, numbers)
@@ -340,6 +343,14 @@ def _hits(k: int) -> Hits:
 
 def _nothing(queries: tf.Tensor, k: int) -> tuple[tf.Tensor, tf.Tensor]:
     return tf.fill([queries, k], NOTHING), tf.fill([queries, k], -np.inf)
+
+
+def _dense(variable: tf.Variable) -> tf.Tensor:
+    """The values of a variable to gather from.
+
+    Once rows of a variable itself were gathered, TensorFlow copies it whenever it is read.
+    """
+    return variable.value()
 
 
 def _variable(array: np.ndarray) -> tf.Variable:
