@@ -108,6 +108,9 @@ def build(config: RunConfig, encoder_weights: str | None = None) -> Network:
     """The network of a configuration; an encoder to be trained begins with `encoder_weights`."""
     encoder = None
     if config.train.finetune_encoder:
+        if missing := {"name", "crops"} - config.encoder.keys():
+            wanted = " and ".join(f"`{key}`" for key in sorted(missing))
+            raise UserError(f"the configuration has `finetune_encoder`, but no {wanted}.")
         encoder = encoders.create(config.encoder["name"], encoder_weights, config.encoder["crops"])
     sizes = config.vocabulary_size, config.feature_size
     model = MRNN(config.model, *sizes, config.train.seed, config.feature_parts)

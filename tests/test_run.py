@@ -54,6 +54,13 @@ def test_a_run_with_its_own_encoder_refuses_records_without_images(tiny_data):
         run.check_encoder(own, tiny_data)
 
 
+def test_an_encoder_to_be_trained_must_be_named(tiny_job, tmp_path):
+    job = shutil.copytree(tiny_job, tmp_path / "job")
+    tiny.edit(job / "config.json", lambda content: content["train"].update(finetune_encoder=True))
+    with pytest.raises(UserError, match="has `finetune_encoder`, but no `crops` and `name`"):
+        run.Run.load(str(job))
+
+
 def test_a_directory_without_a_run_is_refused(tmp_path):
     with pytest.raises(FileNotFoundError, match="it is not a run"):
         run.Run.load(str(tmp_path))
