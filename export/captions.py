@@ -22,11 +22,10 @@ import dataclasses
 import hashlib
 import json
 
-import apache_beam as beam
 import tensorflow as tf
 
 from mrnn_tf import batch, caption_files, checksums, files, pretrained
-from mrnn_tf.batch import Counter
+from mrnn_tf.batch import Counter, beam
 from mrnn_tf.captioner import Captioner, load_run
 from mrnn_tf.errors import UserError
 
