@@ -51,18 +51,15 @@ demo: install
 # The model of the package: FLICKR8K and COCO are folders with photographs, see docs/models/lite0.md.
 PRETRAINED := runs/pretrained
 pretrained: install
-	$(RUN) -m trainer.prepare --dataset flickr8k,jsonl --source $(FLICKR8K),$(COCO) --output $(PRETRAINED)/both
-	$(RUN) -m trainer.prepare --dataset flickr8k --source $(FLICKR8K) --output $(PRETRAINED)/flickr8k
-	$(RUN) -m trainer.task --data $(PRETRAINED)/both --job_dir $(PRETRAINED)/first --preset paper --epochs 10
-	$(RUN) -m trainer.task --data $(PRETRAINED)/flickr8k --job_dir $(PRETRAINED)/tuned --preset paper \
-		--initial_run $(PRETRAINED)/first --epochs 4 --learning_rate 5e-4 --warmup_steps 20
-	$(RUN) -m trainer.task --data $(PRETRAINED)/flickr8k --job_dir $(PRETRAINED)/best --preset best \
-		--initial_run $(PRETRAINED)/tuned
-	$(RUN) -m trainer.evaluate --data $(PRETRAINED)/flickr8k --job_dir $(PRETRAINED)/best
+	$(RUN) -m trainer.prepare --dataset flickr8k,jsonl --source $(FLICKR8K),$(COCO) --output $(PRETRAINED)/data
+	$(RUN) -m trainer.task --data $(PRETRAINED)/data --job_dir $(PRETRAINED)/first --preset paper --epochs 10
+	$(RUN) -m trainer.task --data $(PRETRAINED)/data --job_dir $(PRETRAINED)/best --preset best --epochs 1.5 \
+		--initial_run $(PRETRAINED)/first
+	$(RUN) -m trainer.evaluate --data $(PRETRAINED)/data --job_dir $(PRETRAINED)/best
 	$(RUN) -m export.pretrained --job_dir $(PRETRAINED)/best --output $(PRETRAINED)/lite0 \
 		--scores $(PRETRAINED)/best/report/scores.json \
-		--description "m-RNN on EfficientNet-Lite0, trained on Flickr8k and 24,309 photographs of MS COCO" \
-		--terms "for research: Flickr8k is; see docs/models/lite0.md"
+		--description "m-RNN on EfficientNet-Lite0, trained on photographs of Flickr8k and MS COCO" \
+		--terms "for research, as Flickr8k is: see docs/models/lite0.md"
 	@echo "put $(PRETRAINED)/lite0 in the place of mrnn_tf/pretrained/lite0 to ship it"
 
 test: install
