@@ -12,7 +12,8 @@ def paper() -> tuple[ModelConfig, TrainConfig]:
     """The network and the sizes of the paper.
 
     Validation on Flickr8k with ResNet50 features, mean of three seeds: perplexity 16.95; beam 5:
-    BLEU-4 .206, CIDEr .503. Trains 14 epochs, 15 minutes on one core.
+    BLEU-4 .206, CIDEr .503; with DINOv2 features 15.25, .237, .597. Trains 14 epochs, 15 minutes on
+    one core.
     """
     return ModelConfig(), TrainConfig(epochs=14.0)
 
