@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import phone
 import pytest
+import skimage.data
 import tensorflow as tf
 import tiny
 from PIL import Image
@@ -192,6 +193,6 @@ def test_the_four_lines_of_the_readme(monkeypatch, tmp_path, capsys):
     block = readme[readme.index("    import mrnn_tf\n") :].split("\n\n")[0]
     assert len(block.splitlines()) == 4
     monkeypatch.chdir(tmp_path)
-    PIL.Image.fromarray(skimage.data.chelsea()).save(tmp_path / "photo.jpg")
+    Image.fromarray(skimage.data.chelsea()).save(tmp_path / "photo.jpg")
     exec(textwrap.dedent(block), {})
     assert "cat" in capsys.readouterr().out.splitlines()[0]
