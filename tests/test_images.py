@@ -88,3 +88,11 @@ def test_a_strip_is_resized_as_pillow_does(shape):
     in_graph = tf.function(images.resize)(tf.constant(image), 40, 50)
     assert in_graph.shape == (40, 50, 3)
     np.testing.assert_allclose(in_graph, resized, atol=1e-3)
+
+
+def test_resizing_by_rows_is_tensorflows_own():
+    image = np.random.default_rng(0).integers(0, 256, (41, 67, 3), dtype=np.uint8)
+    for sides in ((20, 90), (80, 30), (41, 67)):
+        expected = tf.image.resize(image, sides, method="bicubic", antialias=True)
+        expected = tf.clip_by_value(tf.cast(expected, tf.float32), 0.0, 255.0)
+        np.testing.assert_array_equal(images.resize(image, *sides), expected)
