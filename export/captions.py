@@ -34,7 +34,7 @@ _ERROR_ENDING = ".error"
 
 
 @dataclasses.dataclass(frozen=True)
-class Shard:
+class CaptionPart:
     """Photographs whose rows become one file."""
 
     output: str
@@ -50,7 +50,7 @@ class CaptionShard(beam.DoFn):
     def setup(self):
         self._captioner = Captioner.load(self._model)
 
-    def process(self, shard: Shard):
+    def process(self, shard: CaptionPart):
         if tf.io.gfile.exists(shard.output):
             return
         rows = []
@@ -100,16 +100,16 @@ def _caption_images(options: CaptionsOptions, claimed: contextlib.ExitStack) -> 
     return output
 
 
-def _plan(work: str, paths: list[str], options: CaptionsOptions) -> list[Shard]:
+def _plan(work: str, paths: list[str], options: CaptionsOptions) -> list[CaptionPart]:
     size = options.images_per_shard
     parts = [tuple(paths[first : first + size]) for first in range(0, len(paths), size)]
     name = "captions-{:05d}-of-{:05d}.{}"
     outputs = [name.format(i, len(parts), options.format) for i in range(len(parts))]
     joined = [tf.io.gfile.join(work, output) for output in outputs]
-    return [Shard(*shard) for shard in zip(joined, parts, strict=True)]
+    return [CaptionPart(*shard) for shard in zip(joined, parts, strict=True)]
 
 
-def _check(shards: list[Shard]) -> None:
+def _check(shards: list[CaptionPart]) -> None:
     """Refuses to go on where a file is missing or has too few rows, whatever the runner says."""
     for shard in shards:
         if not tf.io.gfile.exists(shard.output):

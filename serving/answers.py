@@ -10,8 +10,8 @@ from serving import tensors
 
 Row = dict[str, list | float | int | str]
 
-# For every output of a signature the kind of its type and the sizes of its shape, of which those
-# of one name are equal; B is the number of inputs.
+# The type and the shape of every output. Sizes with the same letter are equal; B is the number of
+# inputs.
 _TEXTS, _NUMBERS, _WORDS = ("O", "BN"), ("f", "BN"), ("O", "BNT")
 _OUTPUTS = {
     schema.CAPTION: {schema.CAPTIONS: _TEXTS, schema.LOG_PROBS: _NUMBERS},

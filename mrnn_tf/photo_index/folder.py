@@ -25,7 +25,7 @@ from mrnn_tf.retrieval.scoring import Scorer
 from mrnn_tf.retrieval.search import BY_COUNT, NOTHING, Searcher, listed
 from mrnn_tf.retrieval.sentences import pad
 
-K = 10  # results, where no number is given
+K = 10  # results by default
 _FOLDER, _MODEL = "folder", "name"
 
 
