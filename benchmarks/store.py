@@ -65,7 +65,7 @@ def _compare(
 
     print(f"{count:,} images, {len(sentences)} queries, a shortlist of {size} by default")
     served = [_ids(own) for own in index.search(sentences, _K)]
-    for shortlist in sorted({100, 200, 400, size}):
+    for shortlist in (size // 2, size, 2 * size, 4 * size):
         found = search(sentences, shortlist)
         same = np.mean([a == b for a, b in zip(found, served, strict=True)])
         print(
