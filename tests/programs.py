@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import runpy
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -71,5 +72,6 @@ def _main(logs: str, module: str, arguments: list[str], environment: dict) -> No
     for number, name in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{logs}/{name}", os.O_CREAT | os.O_WRONLY), number)
     os.environ.update(environment)
+    tempfile.tempdir = None  # the server that forks may have looked it up
     sys.argv = [module, *arguments]
     runpy.run_module(module, run_name="__main__", alter_sys=True)

@@ -161,7 +161,7 @@ def test_what_is_installed_by_its_hash_is_all_that_is_required(requirements):
 
 
 # Used where they are installed.
-OPTIONAL = {"hypertune", "keras_hub", "milvus_lite", "pillow_heif", "pymilvus"}
+OPTIONAL = {"hypertune", "keras_hub", "milvus_lite", "pillow_heif", "pyarrow", "pymilvus"}
 
 
 def third_party(modules) -> set[str]:
