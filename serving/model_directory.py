@@ -61,7 +61,11 @@ class ModelDirectory:
     """
 
     def __init__(
-        self, announce: Callable[[ServedVersion], None], base_path: str = "", config_file: str = ""
+        self,
+        announce: Callable[[ServedVersion], None],
+        base_path: str = "",
+        config_file: str = "",
+        intra_op_threads: int | None = None,
     ):
         if bool(base_path) == bool(config_file):
             raise UserError("exactly one of `model_base_path` and `model_config_file` is required.")
@@ -75,6 +79,7 @@ class ModelDirectory:
         self._base_path = base_path
         self._config_file = config_file
         self._announce = announce
+        self._intra_op_threads = intra_op_threads
         self._configs: model_config.Configs = {}
         self._models = collections.defaultdict(_Model)
         self._complaints = set()  # of the last poll
@@ -179,7 +184,8 @@ class ModelDirectory:
         logging.info("Loading %s version %d", config.name, version)
         self.loading = True
         # A SavedModel may be broken in any way: whatever was raised is reported.
-        load = asyncio.to_thread(ServedVersion, config.name, version, path)
+        threads = self._intra_op_threads
+        load = asyncio.to_thread(ServedVersion, config.name, version, path, threads)
         [loaded] = await asyncio.gather(load, return_exceptions=True)
         self.loading = False
         if isinstance(loaded, ServedVersion):

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text  # noqa: F401  Its ops may be in a model.
 from tensorflow.core.framework import tensor_pb2
-from tensorflow.core.protobuf import saved_model_pb2
+from tensorflow.core.protobuf.meta_graph_pb2 import SignatureDef, TensorInfo
 from tensorflow_serving.apis import model_pb2, predict_pb2, prediction_log_pb2
 
 from mrnn_tf import schema, versions
@@ -69,19 +69,25 @@ class ServedSignature:
     inputs: dict[str, tf.TensorSpec]
     outputs: tuple[str, ...]
     batched: bool  # whether the first dimension of all tensors is the batch
-    function: Callable
+    function: Callable[[Arrays], Arrays]
 
     @classmethod
     def load(
-        cls, model: str, name: str, function: tf.types.experimental.ConcreteFunction
+        cls, model: str, name: str, definition: SignatureDef, session: tf.compat.v1.Session
     ) -> "ServedSignature":
-        """A signature of a loaded SavedModel."""
-        inputs, outputs = function.structured_input_signature[1], function.structured_outputs
-        specs = [*inputs.values(), *outputs.values()]
-        batched = bool(inputs) and all(s.shape.rank and s.shape[0] is None for s in specs)
+        """A signature of a SavedModel that a session has loaded."""
+        inputs, outputs = definition.inputs, definition.outputs
+        specs = {key: _spec(info) for key, info in sorted(inputs.items())}
+        shapes = [*(spec.shape for spec in specs.values()), *map(_shape, outputs.values())]
+        batched = bool(inputs) and all(shape.rank and shape[0] is None for shape in shapes)
         batched &= name not in schema.UNBATCHED
-        names = model, name
-        return cls(*names, dict(sorted(inputs.items())), tuple(sorted(outputs)), batched, function)
+        fetches = {key: info.name for key, info in outputs.items()}
+
+        def run(arrays: Arrays) -> Arrays:
+            fed = {inputs[key].name: array for key, array in arrays.items()}
+            return {key: np.asarray(got) for key, got in session.run(fetches, fed).items()}
+
+        return cls(model, name, specs, tuple(sorted(outputs)), batched, run)
 
     def read(self, values: Mapping[str, Any], to_array: Callable[..., np.ndarray]) -> Arrays:
         """The inputs of a request; `to_array` takes the name, the spec and the value of each."""
@@ -127,23 +133,35 @@ class ServedSignature:
         return output_filter or self.outputs
 
     def __call__(self, inputs: Arrays) -> Arrays:
-        constants = {n: tf.constant(inputs[n], spec.dtype) for n, spec in self.inputs.items()}
-        return {name: output.numpy() for name, output in self.function(**constants).items()}
+        return self.function(inputs)
+
+
+def _shape(info: TensorInfo) -> tf.TensorShape:
+    return tf.TensorShape(info.tensor_shape)
+
+
+def _spec(info: TensorInfo) -> tf.TensorSpec:
+    return tf.TensorSpec(_shape(info), tf.as_dtype(info.dtype))
 
 
 class ServedVersion:
-    """A version of a model, loaded and warmed up; it stays loaded as long as a request holds it."""
+    """A version of a model, loaded and warmed up; it stays loaded as long as a request holds it.
 
-    def __init__(self, name: str, version: int, path: str):
+    It has a session of its own, as in TF Serving: of what `tf.saved_model.load` makes, TensorFlow
+    keeps optimised functions for ever, about 15 MB a version.
+    """
+
+    def __init__(self, name: str, version: int, path: str, intra_op_threads: int | None = None):
         self.name = name
         self.version = version
-        with tf.io.gfile.GFile(tf.io.gfile.join(path, schema.SAVED_MODEL_FILE), "rb") as file:
-            saved = saved_model_pb2.SavedModel.FromString(file.read())
-        [graph] = [graph for graph in saved.meta_graphs if "serve" in graph.meta_info_def.tags]
+        config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=intra_op_threads or 0)
+        session, graph = versions.load_session(path, config)
         self.definitions = dict(graph.signature_def)
-        self._loaded = versions.load(path)  # owns the variables
-        loaded = self._loaded.signatures.items()
-        self.signatures = {key: ServedSignature.load(name, key, each) for key, each in loaded}
+        self.signatures = {
+            key: ServedSignature.load(name, key, definition, session)
+            for key, definition in self.definitions.items()
+            if not key.startswith("__")  # how TensorFlow itself restores it
+        }
         for request in warmup_requests(path):
             signature = self.signature(request.model_spec.signature_name)
             signature(signature.read(request.inputs, from_proto))
