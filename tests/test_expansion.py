@@ -17,18 +17,16 @@ def expanded(request):
         yield scorer, read, images, expected, points, local
 
 
-def every_bound(local, images, bound):
-    columns = tf.range(len(images))
-    rows = [bound(local, row, tf.constant(images), columns) for row in range(len(local.words))]
-    return np.stack(rows)
+def every_bound(local, images, level=-1):
+    columns = tf.range(len(images))[tf.newaxis]
+    return expansions.bounds(local, tf.constant(images), columns, level).numpy()
 
 
 def test_no_score_is_above_its_bounds_and_every_level_is_tighter(expanded):
     _, _, images, expected, _, local = expanded
     gaps = []
     for level in range(3):
-        bound = lambda *args, level=level: expansions.bounds(*args, level=level)  # noqa: E731
-        highest = every_bound(local, images, bound)
+        highest = every_bound(local, images, level)
         assert (highest >= expected - 1e-4).all()
         gaps.append((highest - expected).mean())
     assert gaps[0] > gaps[1] > gaps[2] > 0
@@ -37,8 +35,7 @@ def test_no_score_is_above_its_bounds_and_every_level_is_tighter(expanded):
 def test_bounds_are_the_scores_at_the_points(expanded):
     _, _, images, expected, _, local = expanded
     for level in range(3):
-        bound = lambda *args, level=level: expansions.bounds(*args, level=level)  # noqa: E731
-        highest = every_bound(local, images, bound)
+        highest = every_bound(local, images, level)
         np.testing.assert_allclose(highest[:, :3], expected[:, :3], atol=1e-4)
         assert (highest[:, 3:] > expected[:, 3:] + 1e-3).any()  # bounds, not the scores
 
@@ -51,34 +48,53 @@ def test_estimates_are_the_scores_near_the_mean_image(expanded):
     for scale, tolerance in ((0.0, 1e-4), (0.02, 4e-3), (0.2, 0.4)):
         sketches = scale * rng.normal(size=(6, 4)).astype("float32")
         exact = scorer.matrix(read, mean + sketches @ axes.T)
-        for row in range(len(local.words)):
-            told = expansions.estimates(local, row, tf.constant(sketches), mean, axes)
-            np.testing.assert_allclose(told, exact[row], atol=tolerance)
+        columns = tf.range(6)[tf.newaxis]
+        told = expansions.estimates(local, tf.constant(sketches), columns, mean, axes)
+        np.testing.assert_allclose(told, exact, atol=tolerance)
+
+
+def test_every_sentence_is_bounded_by_its_own_images(expanded):
+    _, read, images, expected, _, local = expanded
+    columns = np.random.default_rng(0).integers(0, len(images), (len(read.words), 5))
+    highest = expansions.bounds(local, tf.constant(images), tf.constant(columns))
+    every = np.take_along_axis(every_bound(local, images), columns, axis=1)
+    np.testing.assert_allclose(highest, every, atol=1e-4)
+    for row in range(len(read.words)):
+        one = every_bound(local.of(row), images)
+        np.testing.assert_allclose(one[0], every_bound(local, images)[row], atol=1e-4)
+        assert (one[0] >= expected[row] - 1e-4).all()
+
+
+def test_blocks_of_columns_are_joined_in_order(expanded, monkeypatch):
+    *_, images, _, _, local = expanded
+    whole = every_bound(local, images)
+    monkeypatch.setattr(expansions, "_FEWEST", 2)
+    monkeypatch.setattr(expansions, "_AT_ONCE", 1)
+    np.testing.assert_allclose(every_bound(local, images), whole, atol=1e-5)
 
 
 def test_a_term_that_overflows_leaves_a_bound(expanded):
     _, read, _, _, _, local = expanded
-    column = tf.fill([1], 0)
     row = next(row for row, words in enumerate(read.words.numpy()) if words[0] > 3)
     word = int(read.words[row, 0])
     biases = tf.tensor_scatter_nd_update(local.biases, [[word]], [-500.0])
     unlikely = local._replace(biases=biases)
-    highest = expansions.bounds(unlikely, row, tf.zeros_like(local.h[:1, 0]), column)
-    assert np.isfinite(highest).all() and -500 < highest[0] < -70
+    highest = every_bound(unlikely, np.zeros_like(local.h[:1]))
+    assert np.isfinite(highest).all() and -500 < highest[row, 0] < -70
 
 
 def test_a_level_of_all_words_is_the_score(expanded, monkeypatch):
     scorer, read, images, expected, points, _ = expanded
     monkeypatch.setattr(expansions, "LEVELS", (0, 99))
     local = expansions.expand_around(scorer.readout, read, points, expansions.LEVELS)
-    highest = every_bound(local, images, expansions.bounds)
+    highest = every_bound(local, images)
     np.testing.assert_allclose(highest, expected, atol=1e-4)
 
 
 def test_all_is_exact_at_the_points(expanded):
     scorer, read, _, _, points, local = expanded
     exact = scorer.matrix(read, points)
-    np.testing.assert_allclose(local.log_probs.numpy().sum(axis=1), exact, atol=1e-4)
+    np.testing.assert_allclose(local.sums(local.log_probs), exact, atol=1e-4)
     at_one = scorer.expand(read, points[1])
     np.testing.assert_allclose(at_one.log_probs.numpy().sum(axis=1), exact[:, 1], atol=1e-4)
     np.testing.assert_allclose(at_one.vectors, local.vectors[:, 1], atol=1e-4)

@@ -16,6 +16,7 @@ third with g2 to first order is an estimate by an image's few coordinates along 
 `centres`: of what the first lists, it keeps the best.
 """
 
+from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -27,7 +28,7 @@ from mrnn_tf.retrieval.sentences import EncodedSentences
 from mrnn_tf.retrieval.softmax import FLOATS, ROWS, Readout, in_blocks
 
 LEVELS = (0, 32, 256)  # likely words that are summed one by one; benchmarks/shortlists.py
-_AT_ONCE = 2**21  # values of g2(h + a)
+_AT_ONCE, _FEWEST = 2**21, 64  # values of g2(h + a), and columns, that are computed at once
 _LARGEST = 80.0  # of the logarithm of a term
 _SMALLEST = 1e-30  # the probability of the rest where nothing is left
 
@@ -42,23 +43,42 @@ class Expansion(NamedTuple):
 
 
 class LocalExpansion(NamedTuple):
-    """Sentences around C points, for bounds of L levels; all but `h` is zero at padding."""
+    """Sentences around C points, for bounds of L levels; their N words in a row, not padded."""
 
-    h: tf.Tensor  # float [S, T, M], the words' part of the sentences
-    words: tf.Tensor  # int [S, T]
-    log_probs: tf.Tensor  # float [S, T, C], log P(w_t|a_k)
+    sentences: tf.Tensor  # int [N], whose words they are
+    h: tf.Tensor  # float [N, M], what the words before say
+    words: tf.Tensor  # int [N]
+    log_probs: tf.Tensor  # float [N, C], log P(w_t|a_k)
     vectors: tf.Tensor  # float [S, C, M], v_k
-    likely: tf.Tensor  # int [S, T, W], the likeliest words first
-    rests: tf.Tensor  # float [S, T, L, C, M], E[U] over the words that are not among a level's
-    offsets: tf.Tensor  # float [S, T, L, C], so that rests m + offsets <= log of the rest's sum
+    likely: tf.Tensor  # int [N, W], the likeliest words first
+    rests: tf.Tensor  # float [N, L, C, M], E[U] over the words that are not among a level's
+    offsets: tf.Tensor  # float [N, L, C], so that rests m + offsets <= log of the rest's sum
     word_vectors: tf.Tensor  # float [V, M], U
     biases: tf.Tensor  # float [V], of the words
+
+    def of(self, sentence: tf.Tensor) -> "LocalExpansion":
+        """The expansion of one of the sentences."""
+        own = tf.where(self.sentences == sentence)[:, 0]
+        h, words, log_probs, likely, rests, offsets = (
+            tf.gather(part, own)
+            for part in (self.h, self.words, self.log_probs, self.likely, self.rests, self.offsets)
+        )
+        vectors, sentences = self.vectors[sentence, tf.newaxis], tf.zeros_like(words)
+        bounding = likely, rests, offsets, self.word_vectors, self.biases
+        return LocalExpansion(sentences, h, words, log_probs, vectors, *bounding)
+
+    def sums(self, values: tf.Tensor) -> tf.Tensor:
+        """The sums [S, ...] over the words of every sentence of values [N, ...]."""
+        return tf.math.unsorted_segment_sum(values, self.sentences, tf.shape(self.vectors)[0])
 
 
 def expand(readout: Readout, sentences: EncodedSentences, mean: tf.Tensor) -> Expansion:
     """Expands sentences at the mean image [M]; one softmax row a word."""
     local = expand_around(readout, sentences, mean[tf.newaxis], levels=(0,))
-    return Expansion(*sentences, local.log_probs[..., 0], local.vectors[:, 0])
+    at = tf.where(sentences.words != schema.PAD_ID)
+    shape = tf.shape(sentences.words, tf.int64)
+    log_probs = tf.scatter_nd(at, local.log_probs[:, 0], shape)
+    return Expansion(*sentences, log_probs, local.vectors[:, 0])
 
 
 def expand_around(
@@ -68,15 +88,14 @@ def expand_around(
     levels: tuple[int, ...] = LEVELS,
 ) -> LocalExpansion:
     """Expands sentences at points [C, M]; a softmax row for every word and point."""
-    h, words = sentences
     size, vocabulary_size = readout.kernel.shape
     levels = [min(level, vocabulary_size) for level in levels]
-    places, word_vectors = tf.where(words != schema.PAD_ID), tf.transpose(readout.kernel)
+    at, word_vectors = tf.where(sentences.words != schema.PAD_ID), tf.transpose(readout.kernel)
+    h, words = (tf.gather_nd(part, at) for part in sentences)
 
     def at_points(numbers: tf.Tensor) -> tuple[tf.Tensor, ...]:
-        at = tf.gather(places, numbers)
-        own = tf.gather_nd(words, at)[:, tf.newaxis]
-        m = scaled_tanh(tf.gather_nd(h, at)[:, tf.newaxis] + points)  # [n, C, M]
+        own = tf.gather(words, numbers)[:, tf.newaxis]
+        m = scaled_tanh(tf.gather(h, numbers)[:, tf.newaxis] + points)  # [n, C, M]
         logits = readout.logits(tf.reshape(m, [-1, size]))
         shape = tf.concat([tf.shape(m)[:2], [vocabulary_size]], axis=0)
         probabilities = tf.reshape(tf.nn.softmax(logits), shape)
@@ -112,92 +131,93 @@ def expand_around(
 
     vectors = tf.TensorSpec([None, size])
     specs = FLOATS, vectors, tf.TensorSpec([None], tf.int32), vectors, FLOATS
-    count = tf.shape(points)[0]
-    expanded = in_blocks(at_points, tf.shape(places)[0], specs, tf.maximum(1, ROWS // count))
-    deep = len(levels)
+    count, deep = tf.shape(points)[0], len(levels)
+    expanded = in_blocks(at_points, tf.size(words), specs, tf.maximum(1, ROWS // count))
     shapes = [count], [count, size], [levels[-1]], [deep, count, size], [deep, count]
-
-    def placed(values: tf.Tensor, shape: list) -> tf.Tensor:
-        values = tf.reshape(values, [tf.shape(places)[0], *shape])
-        shape = tf.concat([tf.shape(words), shape], axis=0)
-        return tf.scatter_nd(places, values, tf.cast(shape, tf.int64))
-
-    log_probs, vectors, *bounding = map(placed, expanded, shapes)
-    vectors = tf.reduce_sum(vectors, axis=1)
-    return LocalExpansion(h, words, log_probs, vectors, *bounding, word_vectors, readout.bias)
+    expanded = (
+        tf.reshape(values, [tf.size(words), *shape])
+        for values, shape in zip(expanded, shapes, strict=True)
+    )
+    log_probs, vectors, *bounding = expanded
+    own = tf.cast(at[:, 0], tf.int32)
+    vectors = tf.math.unsorted_segment_sum(vectors, own, tf.shape(sentences.words)[0])
+    bounding += [word_vectors, readout.bias]
+    return LocalExpansion(own, h, words, log_probs, vectors, *bounding)
 
 
 def bounds(
-    expansion: LocalExpansion,
-    row: tf.Tensor,
-    images: tf.Tensor,
-    columns: tf.Tensor,
-    level: int = -1,
+    expansion: LocalExpansion, images: tf.Tensor, columns: tf.Tensor, level: int = -1
 ) -> tf.Tensor:
-    """The highest log P [P] of sentence `row` by image `columns[p]` of a [I, M].
+    """The highest log P [S, P] of every sentence by the images `columns` [S, P] of a [I, M].
 
-    They sum the likely words of one of `LEVELS` and are the tighter, the more these are.
+    Columns [1, P] are those of all sentences. The bounds sum the likely words of one of `LEVELS`
+    and are the tighter, the more these are.
     """
-    h, vectors, offsets, likely = _terms(expansion, row, level)
-    h = h[:, tf.newaxis]
-
-    def of_block(numbers: tf.Tensor) -> tf.Tensor:
-        m = scaled_tanh(h + tf.gather(images, tf.gather(columns, numbers)))  # [T, P, M]
-        return _sum(tf.matmul(vectors, m, transpose_b=True) + offsets, likely)
-
-    at_once = tf.maximum(1, _AT_ONCE // tf.maximum(1, tf.size(h)))
-    return in_blocks(of_block, tf.shape(columns)[0], FLOATS, at_once)
+    h = expansion.h[:, tf.newaxis]
+    return _sum(expansion, _terms(expansion, level), images, columns, lambda a: scaled_tanh(h + a))
 
 
 def estimates(
     expansion: LocalExpansion,
-    row: tf.Tensor,
     sketches: tf.Tensor,
+    columns: tf.Tensor,
     mean: tf.Tensor,
     axes: tf.Tensor,
     level: int = 1,
 ) -> tf.Tensor:
-    """log P [P] of sentence `row` by images, about, from their coordinates [P, D] along the axes.
+    """log P [S, P] of every sentence, about, by the images `columns` [S, P] of sketches [I, D].
 
-    The terms are those of `bounds`, with g2 to first order at the mean image.
+    Sketches are coordinates along the axes [M, D]. The terms are those of `bounds`, with g2 to
+    first order at the mean image.
     """
-    h, vectors, offsets, likely = _terms(expansion, row, level)
-    m = scaled_tanh(h + mean)
+    vectors, offsets, likely = _terms(expansion, level)
+    m = scaled_tanh(expansion.h + mean)
     offsets += tf.linalg.matvec(vectors, m)[..., tf.newaxis]
-    vectors = tf.tensordot(vectors * _slope(m)[:, tf.newaxis], axes, 1)  # [T, W + C, D]
+    vectors = tf.tensordot(vectors * _slope(m)[:, tf.newaxis], axes, 1)  # [N, W + C, D]
+    return _sum(expansion, (vectors, offsets, likely), sketches, columns, tf.identity)
+
+
+def _terms(expansion: LocalExpansion, level: int) -> tuple[tf.Tensor, tf.Tensor, int]:
+    """What makes the logits of a level, less that of a word itself.
+
+    They are those of W likely words and, from every point, of the rest: vectors [N, W + C, M],
+    offsets [N, W + C, 1], and W.
+    """
+    own, likely = expansion.words[:, tf.newaxis], expansion.likely[:, : LEVELS[level]]
+    vectors = tf.gather(expansion.word_vectors, likely), expansion.rests[:, level]
+    vectors = tf.concat(vectors, axis=1) - tf.gather(expansion.word_vectors, own)
+    offsets = tf.gather(expansion.biases, likely), expansion.offsets[:, level]
+    offsets = tf.concat(offsets, axis=1) - tf.gather(expansion.biases, own)
+    return vectors, offsets[..., tf.newaxis], tf.shape(likely)[1]
+
+
+def _sum(
+    expansion: LocalExpansion,
+    terms: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
+    images: tf.Tensor,
+    columns: tf.Tensor,
+    activate: Callable[[tf.Tensor], tf.Tensor],
+) -> tf.Tensor:
+    """log P [S, P] by the terms of every word, and by images [I, D] `activate`d for it."""
+    vectors, offsets, likely = terms
 
     def of_block(numbers: tf.Tensor) -> tf.Tensor:
-        block = tf.gather(sketches, numbers)
-        return _sum(tf.tensordot(vectors, block, [[2], [1]]) + offsets, likely)
+        block = columns[:, numbers[0] : numbers[-1] + 1]
+        if columns.shape[0] != 1:
+            block = tf.gather(block, expansion.sentences)
+        m = activate(tf.gather(images, block))  # [N, P, D]
+        logits = tf.matmul(vectors, m, transpose_b=True) + offsets
+        # 1 / P(w) is the sum of these terms; where one is cut off, log P(w) is only higher.
+        parts = tf.exp(tf.minimum(logits, _LARGEST))
+        sums = tf.reduce_sum(parts[:, :likely], axis=1) + tf.reduce_max(parts[:, likely:], axis=1)
+        log_probs = -expansion.sums(tf.math.log(sums))
+        return tf.reshape(tf.transpose(log_probs), [-1])
 
-    at_once = tf.maximum(1, _AT_ONCE // tf.maximum(1, tf.size(offsets)))
-    return in_blocks(of_block, tf.shape(sketches)[0], FLOATS, at_once)
-
-
-def _terms(
-    expansion: LocalExpansion, row: tf.Tensor, level: int
-) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor]:
-    """h [T, M] of a sentence, and what makes the logits of a level, less that of its own word.
-
-    They are those of W likely words and, from every point, of the rest: vectors [T, W + C, M],
-    offsets [T, W + C, 1], and W.
-    """
-    length = tf.math.count_nonzero(expansion.words[row], dtype=tf.int32)
-    own = expansion.words[row, :length, tf.newaxis]
-    likely = expansion.likely[row, :length, : LEVELS[level]]
-    vectors = tf.gather(expansion.word_vectors, likely), expansion.rests[row, :length, level]
-    vectors = tf.concat(vectors, axis=1) - tf.gather(expansion.word_vectors, own)
-    offsets = tf.gather(expansion.biases, likely), expansion.offsets[row, :length, level]
-    offsets = tf.concat(offsets, axis=1) - tf.gather(expansion.biases, own)
-    return expansion.h[row, :length], vectors, offsets[..., tf.newaxis], tf.shape(likely)[1]
-
-
-def _sum(logits: tf.Tensor, likely: tf.Tensor) -> tf.Tensor:
-    """log P [P] of a sentence by the logits of `_terms`, [T, W + C, P]."""
-    # 1 / P(w) is the sum of these terms; where one is cut off, log P(w) is only higher.
-    terms = tf.exp(tf.minimum(logits, _LARGEST))
-    sums = tf.reduce_sum(terms[:, :likely], axis=1) + tf.reduce_max(terms[:, likely:], axis=1)
-    return -tf.reduce_sum(tf.math.log(sums), axis=0)
+    count = tf.shape(columns)[1]
+    values = tf.size(expansion.words) * tf.shape(images)[1]  # of a column
+    at_once = tf.maximum(_FEWEST, _AT_ONCE // tf.maximum(1, values))
+    log_probs = in_blocks(of_block, count, FLOATS, at_once)
+    return tf.transpose(tf.reshape(log_probs, [count, tf.shape(expansion.vectors)[0]]))
 
 
 def _slope(m: tf.Tensor) -> tf.Tensor:

@@ -8,8 +8,6 @@ The methods take NumPy arrays or tensors and are traced into the servable of an 
 `project` and `matrix`.
 """
 
-from collections.abc import Sequence
-
 import numpy as np
 import tensorflow as tf
 
@@ -28,12 +26,11 @@ ROUNDING = 1e-3  # between two ways to one score: a bound that misses by less st
 _FLOATS = tf.TensorSpec([None, None])
 _INTS, _IDS = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, None], tf.int32)
 _SENTENCES = EncodedSentences(tf.TensorSpec([None, None, None]), _IDS)
-_VECTORS, _LIKELY = tf.TensorSpec([None] * 3), tf.TensorSpec([None] * 3, tf.int32)
-_RESTS, _OFFSETS = tf.TensorSpec([None] * 5), tf.TensorSpec([None] * 4)
+_CUBE, _RESTS = tf.TensorSpec([None] * 3), tf.TensorSpec([None] * 4)
 _LOCAL = LocalExpansion(
-    *_SENTENCES, _VECTORS, _VECTORS, _LIKELY, _RESTS, _OFFSETS, _FLOATS, tf.TensorSpec([None])
+    *(_INTS, _FLOATS, _INTS, _FLOATS, _CUBE, _IDS, _RESTS, _CUBE, _FLOATS, softmax.FLOATS)
 )
-PAIRS = tf.TensorSpec([None, 2], tf.int32)
+_PAIRS = tf.TensorSpec([None, 2], tf.int32)
 
 
 class Scorer:
@@ -157,9 +154,13 @@ class Scorer:
         values = softmax.in_blocks(bound, tf.shape(at)[0])
         return tf.math.segment_sum(values, at[:, 0])
 
-    @tf.function(autograph=False, input_signature=[_LOCAL, _FLOATS, _FLOATS])
+    @tf.function(autograph=False, input_signature=[_SENTENCES, _LOCAL, _FLOATS, _FLOATS])
     def at_least(
-        self, expansion: LocalExpansion, images: tf.Tensor, thresholds: tf.Tensor
+        self,
+        sentences: EncodedSentences,
+        expansion: LocalExpansion,
+        images: tf.Tensor,
+        thresholds: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:
         """Every log P(s|I) [S, I] that reaches its threshold [S, I], minus infinity elsewhere.
 
@@ -171,59 +172,32 @@ class Scorer:
         tf.debugging.Assert(is_number, ["A threshold of log P(s|I) is NaN."])
 
         def of_sentence(numbers: tf.Tensor) -> tf.Tensor:
-            row, columns = numbers[0], tf.range(tf.shape(images)[0])
-            columns = self.reaching(expansion, row, images, columns, thresholds[row])
+            row = numbers[0]
+            columns = self.reaching(expansion.of(row), images, thresholds[row])
             return tf.stack([tf.fill(tf.shape(columns), row), columns], axis=1)
 
-        pairs = softmax.in_blocks(of_sentence, tf.shape(thresholds)[0], PAIRS, 1)
+        pairs = softmax.in_blocks(of_sentence, tf.shape(thresholds)[0], _PAIRS, 1)
         rows, columns = tf.unstack(pairs, axis=1)
-        sentences = EncodedSentences(expansion.h, expansion.words)
         scores = self.pairs(sentences, rows, images, columns)
         scores = tf.where(scores >= tf.gather_nd(thresholds, pairs), scores, -np.inf)
         missing = tf.fill(tf.shape(thresholds), -np.inf)
-        used = tf.math.count_nonzero(tf.gather(expansion.words, rows), dtype=tf.int32)
+        used = tf.math.count_nonzero(tf.gather(sentences.words, rows), dtype=tf.int32)
         return tf.tensor_scatter_nd_update(missing, pairs, scores), used
 
     def reaching(
-        self,
-        expansion: LocalExpansion,
-        row: tf.Tensor,
-        images: tf.Tensor,
-        columns: tf.Tensor,
-        thresholds: tf.Tensor,
-        levels: Sequence[int] = range(len(expansions.LEVELS)),
+        self, expansion: LocalExpansion, images: tf.Tensor, thresholds: tf.Tensor
     ) -> tf.Tensor:
-        """Those of the columns [P] by whose images sentence `row` can reach a threshold, or [P].
+        """The images [P] of a [I, M] by which a sentence can reach its threshold [I], or scalar.
 
         The upper bounds of every level are computed of what those before let through.
         """
+        columns = tf.range(tf.shape(images)[0])
         thresholds = tf.broadcast_to(thresholds - ROUNDING, tf.shape(columns))
-        for level in levels:
-            highest = expansions.bounds(expansion, row, images, columns, level)
+        for level in range(len(expansions.LEVELS)):
+            highest = expansions.bounds(expansion, images, columns[tf.newaxis], level)[0]
             highest = tf.debugging.check_numerics(highest, "an upper bound of log P(s|I)")
             columns, thresholds = columns[highest >= thresholds], thresholds[highest >= thresholds]
         return columns
-
-    def by_images(
-        self,
-        sentences: EncodedSentences,
-        row: tf.Tensor,
-        images: tf.Tensor,
-        columns: tf.Tensor,
-    ) -> tf.Tensor:
-        """log P [P] of sentence `row` by the image `columns[p]` of images a [I, M]."""
-        length = tf.math.count_nonzero(sentences.words[row], dtype=tf.int32)
-        h, words = sentences.h[row, :length], sentences.words[row, :length]
-
-        def score(numbers: tf.Tensor) -> tf.Tensor:
-            a = tf.repeat(tf.gather(images, tf.gather(columns, numbers)), length, axis=0)
-            count = tf.size(numbers)
-            log_probs = self.readout.log_probs(tf.tile(h, [count, 1]), a, tf.tile(words, [count]))
-            log_probs = tf.cast(tf.reshape(log_probs, [count, length]), tf.float64)
-            return tf.cast(tf.reduce_sum(log_probs, axis=1), tf.float32)
-
-        at_once = tf.maximum(1, softmax.ROWS // tf.maximum(1, length))
-        return softmax.in_blocks(score, tf.shape(columns)[0], at_once=at_once)
 
     def matrix(self, sentences: EncodedSentences, images: np.ndarray) -> np.ndarray:
         """log P [S, I] of every sentence by every image a [I, M]."""

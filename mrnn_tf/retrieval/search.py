@@ -26,10 +26,8 @@ from mrnn_tf.retrieval.softmax import in_blocks
 
 BY_COUNT = 0  # a shortlist of `shortlist_size`
 NOTHING = -1  # the row of a missing result
-_QUERIES_AT_ONCE = 16  # that share the pass over the sketches
-_QUERIES_IN_PARALLEL = 4
+_WORDS_AT_ONCE = 320  # of queries that are searched for together
 _KEPT = 128  # of a shortlist, at least; of a longer one an eighth
-_FEW = 64  # candidates whose tightest bounds are computed in any case
 _SENTENCES_AT_ONCE = 128
 _CAST_AT_ONCE = 8192  # vectors; they stay in the processor's cache
 
@@ -146,55 +144,63 @@ class Searcher:
         def search(queries: tf.Tensor) -> Hits:
             sentences = self.scorer.read(tf.gather(words, queries))
             expansion = self.scorer.expand_around(sentences, self.arrays["points"])
-            near = self._near(expansion, count)
-
-            def search_one(numbers: tf.Tensor) -> Hits:
-                query = numbers[0]
-                rows, scores = self._score(expansion, query, near[query], k)
-                used = tf.size(rows)
-                if shortlist is None:
-                    least = _best(rows[tf.newaxis], scores[tf.newaxis], k)[1][0, -1]
-                    rows = tf.range(images.shape[0])
-                    rows = self.scorer.reaching(expansion, query, images, rows, least)
-                    scores = self.scorer.by_images(sentences, query, images, rows)
-                    used += tf.size(rows)
-                length = tf.math.count_nonzero(sentences.words[query], dtype=tf.int32)
-                used = (used + len(self._ends)) * length  # with those of the expansion
-                return Hits(*_best(rows[tf.newaxis], scores[tf.newaxis], k), used[tf.newaxis])
-
-            return in_blocks(search_one, tf.size(queries), _hits(k), 1, _QUERIES_IN_PARALLEL)
+            rows, scores = self._score(sentences, expansion, self._near(expansion, count), k)
+            used = tf.math.count_nonzero(scores > -np.inf, axis=1, dtype=tf.int32)
+            rows, scores = _best(rows, scores, k)
+            if shortlist is None:
+                rows, scores, more = self._score_all(sentences, expansion, scores[:, -1], k)
+                used += more
+            lengths = tf.math.count_nonzero(sentences.words, axis=1, dtype=tf.int32)
+            return Hits(rows, scores, (used + len(self._ends)) * lengths)
 
         asks = tf.reduce_any(words > schema.UNKNOWN_ID, axis=1) & (images.shape[0] > 0)
-        return _answer(search, asks, k, _QUERIES_AT_ONCE)
+        at_once = tf.maximum(1, _WORDS_AT_ONCE // tf.maximum(1, tf.shape(words)[1]))
+        return _answer(search, asks, k, at_once)
 
     def _score(
-        self, expansion: LocalExpansion, query: tf.Tensor, places: tf.Tensor, k: int
+        self, sentences: EncodedSentences, expansion: LocalExpansion, near: tf.Tensor, k: int
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Of candidates by their places in the lists [P] those that can win: rows and scores.
+        """Of candidates by their places in the lists [Q, P] those that can win: rows and scores.
 
         The best by a second estimate stay. Bounds say which of them are scored first, and the
-        scores of these how much is needed to be among the k best.
+        scores of these how much is needed to be among the k best; the score of the others is minus
+        infinity.
         """
-        scorer, arrays = self.scorer, self.arrays
-        sketches = tf.gather(_dense(arrays["sketches"]), places)
-        estimates = expansions.estimates(expansion, query, sketches, arrays["mean"], arrays["axes"])
-        kept = tf.minimum(tf.size(places), tf.maximum(max(k, _KEPT), tf.size(places) // 8))
-        places = tf.gather(places, tf.math.top_k(estimates, kept).indices)
-        rows = tf.gather(arrays["rows"], places)
-        images, sentences = (
-            tf.gather(_dense(arrays["images"]), rows),
-            EncodedSentences(*expansion[:2]),
-        )
-        few = tf.minimum(max(k, _FEW), kept)
-        highest = expansions.bounds(expansion, query, images, tf.range(few))
-        highest, order = tf.math.top_k(highest, few)
-        first, others = order[:k], order[k:]
-        scores = scorer.by_images(sentences, query, images, first)
-        least = _best(first[tf.newaxis], scores[tf.newaxis], k)[1][0, -1]
-        more = scorer.reaching(expansion, query, images, tf.range(few, kept), least, levels=[1, -1])
-        more = tf.concat([others[highest[k:] >= least - ROUNDING], more], axis=0)
-        scores = tf.concat([scores, scorer.by_images(sentences, query, images, more)], axis=0)
-        return tf.gather(rows, tf.concat([first, more], axis=0)), scores
+        arrays, images = self.arrays, _dense(self.arrays["images"])
+        line = arrays["mean"], arrays["axes"]
+        estimates = expansions.estimates(expansion, _dense(arrays["sketches"]), near, *line)
+        kept = min(near.shape[1], max(k, _KEPT, near.shape[1] // 8))
+        near = tf.gather(near, _highest(estimates, kept), batch_dims=1)
+        rows = tf.gather(arrays["rows"], near)
+        highest = expansions.bounds(expansion, images, rows)
+        order = _highest(highest, kept)
+        rows, highest = (tf.gather(part, order, batch_dims=1) for part in (rows, highest))
+
+        def score(rows: tf.Tensor, can_win: tf.Tensor) -> tf.Tensor:
+            at = tf.where(can_win)
+            queries, columns = tf.cast(at[:, 0], tf.int32), tf.gather_nd(rows, at)
+            scores = self.scorer.pairs(sentences, queries, images, columns)
+            return tf.tensor_scatter_nd_update(tf.fill(tf.shape(rows), -np.inf), at, scores)
+
+        first = score(rows[:, :k], tf.ones_like(rows[:, :k], tf.bool))
+        least = tf.reduce_min(first, axis=1, keepdims=True) - ROUNDING
+        others = score(rows[:, k:], highest[:, k:] >= least)
+        return rows, tf.concat([first, others], axis=1)
+
+    def _score_all(
+        self, sentences: EncodedSentences, expansion: LocalExpansion, least: tf.Tensor, k: int
+    ) -> Hits:
+        """The best of all images, where the k-th has a score of at least `least` [Q]."""
+        images = _dense(self.arrays["images"])
+
+        def search_one(numbers: tf.Tensor) -> Hits:
+            query = numbers[0]
+            rows = self.scorer.reaching(expansion.of(query), images, least[query])
+            scores = self.scorer.pairs(sentences, tf.fill(tf.shape(rows), query), images, rows)
+            best = _best(rows[tf.newaxis], scores[tf.newaxis], k)
+            return Hits(*best, tf.size(rows)[tf.newaxis])
+
+        return in_blocks(search_one, tf.size(least), _hits(k), 1)
 
     def word_scores(self, words: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """log P(w_t|I) [Q, k, T] of the queries' words [Q, T] by images `rows` [Q, k] found.
@@ -216,7 +222,7 @@ class Searcher:
         """The places [Q, count] in the lists of the images with the highest estimates."""
         arrays, begin, estimates = self.arrays, 0, []
         steps = arrays["mean"] - arrays["points"]  # from the centres to where sketches begin
-        at_mean = tf.reduce_sum(expansion.log_probs, axis=1)
+        at_mean = expansion.sums(expansion.log_probs)
         at_mean += tf.reduce_sum(expansion.vectors * steps, axis=2)  # [Q, C]
         for centre, end in enumerate(self._ends):
             vectors = tf.matmul(expansion.vectors[:, centre], arrays["axes"])
@@ -272,7 +278,8 @@ class Searcher:
                 sentences = scorer.read(tf.gather(arrays["words"], block))
                 expansion = scorer.expand_around(sentences, arrays["mean"][tf.newaxis])
                 marginals = tf.gather(arrays["marginals"], block)[:, tf.newaxis]
-                log_probs, taken = scorer.at_least(expansion, own, least + marginals - ROUNDING)
+                thresholds = least + marginals - ROUNDING
+                log_probs, taken = scorer.at_least(sentences, expansion, own, thresholds)
                 block = tf.repeat(block[tf.newaxis], tf.size(queries), axis=0)
                 rows = tf.concat([rows, block], axis=1)
                 scores = tf.concat([scores, tf.transpose(log_probs - marginals)], axis=1)

@@ -182,8 +182,9 @@ def _second_pass(
         return functools.reduce(np.minimum, needed) - _ROUNDING
 
     def compute(rows: np.ndarray) -> dict:
-        expansion = scorer.expand_around(scorer.read(pool.words[rows]), mean[np.newaxis])
-        log_probs, used = scorer.at_least(expansion, images, thresholds(rows))
+        sentences = scorer.read(pool.words[rows])
+        expansion = scorer.expand_around(sentences, mean[np.newaxis])
+        log_probs, used = scorer.at_least(sentences, expansion, images, thresholds(rows))
         used += np.count_nonzero(pool.words[rows])  # of the expansion
         return {"log_probs": log_probs.numpy(), "rows": np.full(len(rows), used / len(rows))}
 
