@@ -81,12 +81,12 @@ def _bounds(searcher: Searcher, sentences: EncodedSentences, best: Hits) -> None
     count = image_shortlist(images.shape[0])
     expansion = expansions.expand_around(readout, sentences, searcher.arrays["points"], levels)
     near = searcher._near(expansion, min(count, images.shape[0]))
-    near = tf.gather(searcher.arrays["rows"], near)
+    near, values = tf.gather(searcher.arrays["rows"], near), images.value()
     print(f"\n| likely words | rank of 99 % | can win of {count} |\n|---:|---:|---:|")
     for level, likely in enumerate(levels):
         ranks, winners = [], []
-        for query, rows in enumerate(best.rows.numpy()):
-            bounds = expansions.bounds(expansion, query, images, near[query], level).numpy()
+        highest = expansions.bounds(expansion, values, near, level).numpy()
+        for query, (rows, bounds) in enumerate(zip(best.rows.numpy(), highest, strict=True)):
             order = near[query].numpy()[np.argsort(-bounds)].tolist()
             ranks += [order.index(row) + 1 for row in rows if row in order]
             winners.append((bounds >= best.scores[query, -1]).sum())
