@@ -65,10 +65,9 @@ def test_every_sentence_is_bounded_by_its_own_images(expanded):
         assert (one[0] >= expected[row] - 1e-4).all()
 
 
-def test_blocks_of_columns_are_joined_in_order(expanded, monkeypatch):
+def test_blocks_of_words_are_joined_in_order(expanded, monkeypatch):
     *_, images, _, _, local = expanded
     whole = every_bound(local, images)
-    monkeypatch.setattr(expansions, "_FEWEST", 2)
     monkeypatch.setattr(expansions, "_AT_ONCE", 1)
     np.testing.assert_allclose(every_bound(local, images), whole, atol=1e-5)
 

@@ -28,7 +28,7 @@ from mrnn_tf.retrieval.sentences import EncodedSentences
 from mrnn_tf.retrieval.softmax import FLOATS, ROWS, Readout, in_blocks
 
 LEVELS = (0, 32, 256)  # likely words that are summed one by one; benchmarks/shortlists.py
-_AT_ONCE, _FEWEST = 2**21, 64  # values of g2(h + a), and columns, that are computed at once
+_AT_ONCE = 2**21  # values of g2(h + a)
 _LARGEST = 80.0  # of the logarithm of a term
 _SMALLEST = 1e-30  # the probability of the rest where nothing is left
 
@@ -153,8 +153,11 @@ def bounds(
     Columns [1, P] are those of all sentences. The bounds sum the likely words of one of `LEVELS`
     and are the tighter, the more these are.
     """
-    h = expansion.h[:, tf.newaxis]
-    return _sum(expansion, _terms(expansion, level), images, columns, lambda a: scaled_tanh(h + a))
+
+    def logits(vectors, offsets, h, a):
+        return tf.matmul(vectors, scaled_tanh(h + a), transpose_b=True) + offsets
+
+    return _log_probs(expansion, level, images, columns, logits)
 
 
 def estimates(
@@ -170,54 +173,53 @@ def estimates(
     Sketches are coordinates along the axes [M, D]. The terms are those of `bounds`, with g2 to
     first order at the mean image.
     """
-    vectors, offsets, likely = _terms(expansion, level)
-    m = scaled_tanh(expansion.h + mean)
-    offsets += tf.linalg.matvec(vectors, m)[..., tf.newaxis]
-    vectors = tf.tensordot(vectors * _slope(m)[:, tf.newaxis], axes, 1)  # [N, W + C, D]
-    return _sum(expansion, (vectors, offsets, likely), sketches, columns, tf.identity)
+
+    def logits(vectors, offsets, h, sketches):
+        m = scaled_tanh(h + mean)  # [n, 1, M]
+        offsets += tf.matmul(vectors, m, transpose_b=True)
+        along = tf.tensordot(vectors * _slope(m), axes, 1)  # [n, W + 1 + C, D]
+        return tf.matmul(along, sketches, transpose_b=True) + offsets
+
+    return _log_probs(expansion, level, sketches, columns, logits)
 
 
-def _terms(expansion: LocalExpansion, level: int) -> tuple[tf.Tensor, tf.Tensor, int]:
-    """What makes the logits of a level, less that of a word itself.
-
-    They are those of W likely words and, from every point, of the rest: vectors [N, W + C, M],
-    offsets [N, W + C, 1], and W.
-    """
-    own, likely = expansion.words[:, tf.newaxis], expansion.likely[:, : LEVELS[level]]
-    vectors = tf.gather(expansion.word_vectors, likely), expansion.rests[:, level]
-    vectors = tf.concat(vectors, axis=1) - tf.gather(expansion.word_vectors, own)
-    offsets = tf.gather(expansion.biases, likely), expansion.offsets[:, level]
-    offsets = tf.concat(offsets, axis=1) - tf.gather(expansion.biases, own)
-    return vectors, offsets[..., tf.newaxis], tf.shape(likely)[1]
-
-
-def _sum(
+def _log_probs(
     expansion: LocalExpansion,
-    terms: tuple[tf.Tensor, tf.Tensor, tf.Tensor],
+    level: int,
     images: tf.Tensor,
     columns: tf.Tensor,
-    activate: Callable[[tf.Tensor], tf.Tensor],
+    logits: Callable[[tf.Tensor, tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor],
 ) -> tf.Tensor:
-    """log P [S, P] by the terms of every word, and by images [I, D] `activate`d for it."""
-    vectors, offsets, likely = terms
+    """log P [S, P] by the sums of a level, as far as the logits are right.
+
+    `logits` gets what makes those of W likely words, of the word itself and, from C points, of the
+    rest: vectors [n, W + 1 + C, M] and offsets [n, W + 1 + C, 1]; h [n, 1, M]; and the rows of
+    `images` [n, P, D]. It returns [n, W + 1 + C, P].
+    """
+    likely = tf.concat([expansion.likely[:, : LEVELS[level]], expansion.words[:, tf.newaxis]], 1)
+    count, width = tf.shape(columns)[1], tf.shape(likely)[1]
 
     def of_block(numbers: tf.Tensor) -> tf.Tensor:
-        block = columns[:, numbers[0] : numbers[-1] + 1]
+        block = slice(numbers[0], numbers[-1] + 1)
+        words, rows = likely[block], columns
         if columns.shape[0] != 1:
-            block = tf.gather(block, expansion.sentences)
-        m = activate(tf.gather(images, block))  # [N, P, D]
-        logits = tf.matmul(vectors, m, transpose_b=True) + offsets
+            rows = tf.gather(columns, expansion.sentences[block])
+        vectors = tf.gather(expansion.word_vectors, words), expansion.rests[block, level]
+        offsets = tf.gather(expansion.biases, words), expansion.offsets[block, level]
+        vectors, offsets = tf.concat(vectors, axis=1), tf.concat(offsets, axis=1)[..., tf.newaxis]
+        h = expansion.h[block, tf.newaxis]
+        values = logits(vectors, offsets, h, tf.gather(images, rows))
         # 1 / P(w) is the sum of these terms; where one is cut off, log P(w) is only higher.
-        parts = tf.exp(tf.minimum(logits, _LARGEST))
-        sums = tf.reduce_sum(parts[:, :likely], axis=1) + tf.reduce_max(parts[:, likely:], axis=1)
-        log_probs = -expansion.sums(tf.math.log(sums))
-        return tf.reshape(tf.transpose(log_probs), [-1])
+        terms = tf.exp(tf.minimum(values - values[:, width - 1 : width], _LARGEST))
+        sums = tf.reduce_sum(terms[:, : width - 1], axis=1)
+        sums += tf.reduce_max(terms[:, width:], axis=1)
+        return tf.reshape(-tf.math.log(sums), [-1])
 
-    count = tf.shape(columns)[1]
-    values = tf.size(expansion.words) * tf.shape(images)[1]  # of a column
-    at_once = tf.maximum(_FEWEST, _AT_ONCE // tf.maximum(1, values))
-    log_probs = in_blocks(of_block, count, FLOATS, at_once)
-    return tf.transpose(tf.reshape(log_probs, [count, tf.shape(expansion.vectors)[0]]))
+    # Vectors and images of a block stay in the processor's cache.
+    values = tf.maximum(width * tf.shape(expansion.h)[1], count * tf.shape(images)[1])
+    at_once = tf.maximum(1, _AT_ONCE // tf.maximum(1, values))
+    log_probs = in_blocks(of_block, tf.size(expansion.words), FLOATS, at_once)
+    return expansion.sums(tf.reshape(log_probs, [tf.size(expansion.words), count]))
 
 
 def _slope(m: tf.Tensor) -> tf.Tensor:

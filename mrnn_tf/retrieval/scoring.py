@@ -22,6 +22,7 @@ from mrnn_tf.retrieval.expansion import Expansion, LocalExpansion
 from mrnn_tf.retrieval.sentences import EncodedSentences
 
 _FREQUENT = 256  # words that a rough bound sums
+_COLUMNS = 512  # images that are bounded at once
 ROUNDING = 1e-3  # between two ways to one score: a bound that misses by less still counts
 _FLOATS = tf.TensorSpec([None, None])
 _INTS, _IDS = tf.TensorSpec([None], tf.int32), tf.TensorSpec([None, None], tf.int32)
@@ -194,7 +195,12 @@ class Scorer:
         columns = tf.range(tf.shape(images)[0])
         thresholds = tf.broadcast_to(thresholds - ROUNDING, tf.shape(columns))
         for level in range(len(expansions.LEVELS)):
-            highest = expansions.bounds(expansion, images, columns[tf.newaxis], level)[0]
+
+            def bound(numbers: tf.Tensor, level=level, columns=columns) -> tf.Tensor:
+                own = tf.gather(columns, numbers)[tf.newaxis]
+                return expansions.bounds(expansion, images, own, level)[0]
+
+            highest = softmax.in_blocks(bound, tf.size(columns), at_once=_COLUMNS)
             highest = tf.debugging.check_numerics(highest, "an upper bound of log P(s|I)")
             columns, thresholds = columns[highest >= thresholds], thresholds[highest >= thresholds]
         return columns
