@@ -4,6 +4,7 @@ PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do \
 BIN := .venv/bin
 RUN := TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python
 DEMO := runs/demo
+PHOTOS = $(addprefix $(BIN)/../lib/python3*/site-packages/skimage/data/,chelsea.png coffee.png astronaut.png rocket.jpg)
 
 # Here exactly the files are installed whose hashes are in requirements.txt; elsewhere their versions.
 HASHED := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
@@ -46,7 +47,9 @@ demo: install
 	$(RUN) -m export.index --model $(DEMO)/models/mrnn \
 		--data $(DEMO)/data --output $(DEMO)/models/mrnn_index \
 		--show "A red car on the street"
-	@echo "look at $(DEMO)/report.html in a browser; caption a picture of $(DEMO)/photos/images by README's four lines"
+	@echo "The packaged model on real photographs, which ship with scikit-image:"
+	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/mrnn caption --n 2 $(PHOTOS)
+	@echo "look at $(DEMO)/report.html in a browser; caption your own photographs by $(BIN)/mrnn caption PHOTO"
 
 # The model of the package: FLICKR8K and COCO are folders with photographs, see docs/models/lite0.md.
 PRETRAINED := runs/pretrained
