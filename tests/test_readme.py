@@ -41,3 +41,19 @@ def test_the_serving_block_can_be_pasted_as_a_whole(searchable_models, tmp_path)
     for heading in (r"photo\.jpg  \(log P, ranked", r"a dog on the beach  \(log P\)"):
         assert re.search(rf"^{heading}", done.stdout, re.MULTILINE), done.stdout + done.stderr
     assert '"predictions"' in done.stdout, done.stdout + done.stderr
+
+
+def test_every_link_between_documents_leads_to_a_file_that_is_kept():
+    root = Path(__file__).parent.parent
+    kept = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard"],
+        cwd=root, capture_output=True, text=True,
+    )  # fmt: skip
+    if kept.returncode:
+        pytest.skip("this is no checkout of git")
+    files = set(kept.stdout.split())
+    folders = {str(parent) for file in files for parent in Path(file).parents}
+    for document in sorted(file for file in files if file.endswith(".md")):
+        for link in re.findall(r"\]\((?!https?:)([^)#]+)", (root / document).read_text()):
+            path = os.path.normpath(os.path.join(os.path.dirname(document), link))
+            assert path in files | folders, f"{document} links to {link}"
