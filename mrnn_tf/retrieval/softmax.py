@@ -36,12 +36,11 @@ def in_blocks(
     count: tf.Tensor,
     specs: Any = FLOATS,
     at_once: int | tf.Tensor | None = None,
-    parallel: int = 1,
 ) -> Any:
     """Concatenates what `compute` returns for the numbers below `count`, a block at a time.
 
     It takes numbers int32 [R] and returns tensors [R, ...], one or several, of these `specs`. R is
-    `at_once`, `ROWS` by default; `parallel` blocks are computed at the same time.
+    `at_once`, `ROWS` by default.
     """
     at_once = ROWS if at_once is None else at_once
     blocks = -(-count // at_once)
@@ -54,7 +53,5 @@ def in_blocks(
         return block + 1, tf.nest.map_structure(lambda part, x: part.write(block, x), parts, values)
 
     state = 0, tf.nest.map_structure(array, specs)
-    _, parts = tf.while_loop(
-        lambda block, _: block < blocks, add, state, parallel_iterations=parallel
-    )
+    _, parts = tf.while_loop(lambda block, _: block < blocks, add, state, parallel_iterations=1)
     return tf.nest.map_structure(lambda part: part.concat(), parts)
