@@ -80,6 +80,7 @@ setup(
     package_data={
         "mrnn_tf": ["py.typed", "*.pyi", "data/demo/*.toml", "pretrained/*/*"],
         "serving": ["deploy/*.md", "deploy/*.yaml", "deploy/*/*", "deploy/*/*/*"],
+        "serving.explorer": ["static/*"],
         "trainer": ["report/*.html", "report/*.svg", "report/*.css", "report/*.json"],
     },
     entry_points={"console_scripts": ["mrnn = serving.mrnn:main"]},

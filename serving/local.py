@@ -33,6 +33,7 @@ import uvicorn
 from absl import logging
 from grpc_health.v1 import health, health_pb2
 
+from mrnn_tf.config import Config
 from mrnn_tf.errors import UserError
 from serving import rest_api
 from serving.batching import Batcher
@@ -81,9 +82,9 @@ async def _serve(options: LocalOptions, log_limit: LogLimit) -> None:
     healthy = health.aio.HealthServicer()
     await healthy.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
     grpc_server = services.server(healthy)
-    _listen("port", options).close()  # gRPC would print more than one sentence
+    listen("port", options).close()  # gRPC would print more than one sentence
     port = grpc_server.add_insecure_port(f"{options.host}:{options.port}")
-    rest_socket = _listen("rest_api_port", options)
+    rest_socket = listen("rest_api_port", options)
     # asyncio does this only to sockets of its own making; without it an answer takes 40 ms.
     rest_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     rest_port = rest_socket.getsockname()[1]
@@ -154,8 +155,8 @@ def _client_flags(host: str, port: int) -> str:
     return "" if (host, port) == (LocalOptions.host, LocalOptions.port) else f" --server {server}"
 
 
-def _listen(name: str, options: LocalOptions) -> socket.socket:
-    """A socket on the port of that name."""
+def listen(name: str, options: Config) -> socket.socket:
+    """A socket on `options.host` and the port of that name."""
     host, port = options.host, getattr(options, name)
     try:
         return socket.create_server((host, port))
