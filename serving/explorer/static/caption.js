@@ -12,11 +12,15 @@ let sent = null; // the file of the picture, which the explorer may have forgott
 let answer = null;
 let hasSuggested = false;
 let hasSurrounded = false;
+let isReading = false; // a picture that was sent
 
 const captions = new Latest(askCaptions, (result) => drawCaptions(result), failed);
 const similar = new Latest((picture) => get("similar", { picture }), drawSimilar, () => (byId("near").hidden = true));
 const sentences = new Latest((picture) => get("sentences", { picture }), drawSentences, () => (byId("sentences").hidden = true));
-const upload = new Latest((file) => send("pictures", file), uploaded, failed);
+const upload = new Latest((file) => send("pictures", file), uploaded, (failure) => {
+  isReading = false;
+  failed(failure);
+});
 
 export function begin() {
   menu.begin();
@@ -57,6 +61,7 @@ export function begin() {
 
 export function show({ picture = "", text = "", order = "before" }) {
   menu.close();
+  if (!picture && isReading) return;
   const isNew = picture !== shown.picture;
   shown = { picture, text, order };
   byId("drop").hidden = Boolean(picture);
@@ -95,6 +100,8 @@ function nameOf(picture) {
 /** Takes a picture that was dropped, pasted, chosen or photographed. */
 function take(file) {
   sent = file;
+  isReading = true;
+  shown = { picture: "", text: "", order: "before" };
   location.hash = "caption";
   byId("drop").hidden = true;
   byId("pictured").hidden = false;
@@ -108,6 +115,7 @@ function take(file) {
 }
 
 function uploaded({ picture }) {
+  isReading = false;
   const address = link("caption", { picture });
   if (location.hash === address) show({ picture });
   else location.hash = address;

@@ -79,6 +79,7 @@ function draw(answer, question) {
   byId("search-note").textContent = note(answer, question);
   byId("search-note").classList.remove("error");
   empty();
+  if (question.similar && tiles.size && document.activeElement === byId("view")) focusFirst(list);
   if (question.q?.trim()) say(`${photographs.length} photographs. The best is ${photographs[0]?.name ?? "none"}.`);
 }
 
