@@ -2,7 +2,7 @@
 
 import { link, make, preview, rounded } from "./dom.js";
 
-/** A tile; `words` are those of a search, whose scores are shown. */
+/** A tile: the picture, room for scores, the name and a link to similar ones. */
 export function tile(photo) {
   const picture = photo.picture
     ? make("img", { src: preview(photo.picture), alt: photo.name, loading: "lazy" })
@@ -47,9 +47,13 @@ export function scoreRanges(photographs) {
 
 /** Puts tiles into an order; those that were there move to their new places. */
 export function arrange(list, items) {
+  const isSame = items.length === list.children.length && items.every((item, at) => item === list.children[at]);
+  if (isSame) return;
+  const focused = list.contains(document.activeElement) ? document.activeElement : null;
   const isCalm = matchMedia("(prefers-reduced-motion: reduce)").matches || document.hidden;
   const before = new Map([...list.children].map((item) => [item, item.getBoundingClientRect()]));
   list.replaceChildren(...items);
+  if (focused?.isConnected) focused.focus({ preventScroll: true });
   if (isCalm) return;
   for (const item of items) {
     const old = before.get(item);

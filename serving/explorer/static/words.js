@@ -29,7 +29,7 @@ export function sentence(caption, typed, picture, choose) {
 }
 
 function button(word, beginning, picture, choose) {
-  const element = make("button", { type: "button", class: word.isTyped ? "word typed" : "word", ariaExpanded: "false", ariaHasPopup: "menu" }, word.text);
+  const element = make("button", { type: "button", class: word.isTyped ? "word typed" : "word", "aria-expanded": "false", "aria-haspopup": "menu" }, word.text);
   if (!word.isTyped) {
     element.style.setProperty("--evidence", Math.min(Math.max(word.evidence / FULL, 0), 1).toFixed(3));
     const sign = word.evidence < 0 ? "\u2212" : "+";
