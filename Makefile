@@ -9,7 +9,7 @@ DEMO := runs/demo
 HASHED := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 EDITABLE := --config-settings editable_mode=compat --editable
 
-.PHONY: demo pretrained test slow fuzz bench lint install requirements clean
+.PHONY: demo explore pretrained test slow fuzz bench lint install requirements clean
 
 install: .venv/installed
 
@@ -47,6 +47,12 @@ demo: install
 		--data $(DEMO)/data --output $(DEMO)/models/mrnn_index \
 		--show "A red car on the street"
 	@echo "look at $(DEMO)/report.html in a browser; caption a picture of $(DEMO)/photos/images by README's four lines"
+	@echo "next: make explore"
+
+# The explorer page over the model, the index and the pictures of `make demo`.
+explore: install
+	@test -d $(DEMO)/models/mrnn || { echo "error: there is no $(DEMO)/models/mrnn: run make demo first"; exit 1; }
+	$(RUN) -m serving.explorer --model $(DEMO)/models/mrnn --photos $(DEMO)/photos/images --open
 
 # The model of the package: FLICKR8K and COCO are folders with photographs, see docs/models/lite0.md.
 PRETRAINED := runs/pretrained
@@ -78,6 +84,7 @@ bench: install
 	$(RUN) benchmarks/decoding.py
 	$(RUN) benchmarks/server.py
 	$(RUN) benchmarks/consensus.py
+	$(RUN) benchmarks/explorer.py
 	@if [ -n "$(JOB_DIR)" ]; then $(RUN) benchmarks/retrieval.py --job_dir $(JOB_DIR) --data $(DATA); \
 	else echo "make bench JOB_DIR=run DATA=records measures retrieval too, with a trained run"; fi
 

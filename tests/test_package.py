@@ -131,7 +131,7 @@ def test_the_description_needs_no_other_file(metadata, sdist):
     links = re.findall(r"\]\(([^)]*)\)", text)
     assert links and all(link.startswith("https://") for link in links)
     pictures = re.findall(r"^\*.*: `(.*)` of the source distribution\.\*$", text, re.MULTILINE)
-    assert len(pictures) == 2 and all((sdist / name).exists() for name in pictures)
+    assert len(pictures) == 3 and all((sdist / name).exists() for name in pictures)
 
 
 def pins(text: str) -> dict[str, str]:

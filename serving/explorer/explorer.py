@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import grpc
 import numpy as np
+import tensorflow as tf
 from starlette.exceptions import HTTPException
 
 from mrnn_tf import schema, text
@@ -254,6 +255,11 @@ def _checked(typed: str) -> str:
     return typed
 
 
+@tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+def _words(texts: tf.Tensor) -> tf.Tensor:
+    """The words of one text, in one call: op by op it takes longer than the search."""
+    return text.tokenize_short(texts, MAX_TEXT_WORDS)[0].flat_values
+
+
 def _tokenize(typed: str) -> list[str]:
-    words, _ = text.tokenize_short([typed], MAX_TEXT_WORDS)
-    return [word.decode() for word in words.flat_values.numpy()]
+    return [word.decode() for word in _words(tf.constant([typed])).numpy()]
