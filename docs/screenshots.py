@@ -27,10 +27,10 @@ ARGUMENTS = (
     "--disable-background-networking", "--disable-component-update",
 )  # fmt: skip
 PHOTOGRAPHS = (
-    "astronaut", "camera", "chelsea", "coffee", "rocket", "clock", "moon", "horse", "grass",
-    "gravel", "brick", "hubble_deep_field",
+    "astronaut", "camera", "chelsea", "coffee", "rocket", "stereo_motorcycle", "grass", "brick",
+    "gravel", "moon", "hubble_deep_field", "clock",
 )  # fmt: skip
-DESKTOP, PHONE = {"width": 1200, "height": 800}, {"width": 375, "height": 760}
+DESKTOP, PHONE = {"width": 1120, "height": 700}, {"width": 375, "height": 760}
 
 
 def main(output: Path) -> None:
@@ -41,7 +41,7 @@ def main(output: Path) -> None:
         photos.mkdir()
         for name in PHOTOGRAPHS:
             pixels = getattr(skimage.data, name)()
-            pixels = pixels if pixels.dtype == "uint8" else (255 * ~pixels).astype("uint8")
+            pixels = pixels[0] if isinstance(pixels, tuple) else pixels  # of two eyes, the left
             PIL.Image.fromarray(pixels).convert("RGB").save(photos / f"{name}.jpg", quality=92)
         address = stack.enter_context(explored(ExplorerOptions(photos=str(photos), port=0)))
         browser = stack.enter_context(sync_playwright()).chromium.launch(
@@ -59,7 +59,7 @@ def main(output: Path) -> None:
 
         light = page()
         light.goto(f"{address}/#caption?picture=photo:chelsea.jpg")
-        light.get_by_role("button", name="brown").first.click()
+        light.get_by_role("button", name="laying").first.click()
         light.get_by_role("menuitem").first.wait_for()
         shoot(light, "explorer")
         light.goto(f"{address}/#search")
@@ -70,7 +70,7 @@ def main(output: Path) -> None:
         dark.goto(f"{address}/#inside?word=dog")
         dark.locator("#nearest li").first.wait_for()
         shoot(dark, "explorer-inside")
-        phone = page(viewport=PHONE, device_scale_factor=2, has_touch=True, is_mobile=True)
+        phone = page(viewport=PHONE, device_scale_factor=1.5, has_touch=True, is_mobile=True)
         phone.goto(f"{address}/#caption?picture=photo:coffee.jpg&text=a+cup")
         phone.locator(".captions li").first.wait_for()
         shoot(phone, "explorer-phone")

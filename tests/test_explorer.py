@@ -155,7 +155,7 @@ def test_the_inside_of_the_model(page):
     assert "efficientnet_lite0" in card["sections"]["Model"]["Encoder"]
     assert card["sections"]["Sizes"]["Multimodal layer"] == 24
     words = ask(page, "nearest", word=" Red ")["words"]
-    assert len(words) > 3 and words == sorted(words, key=lambda word: -word["cosine"])
+    assert len(words) > 3 and words == sorted(words, key=lambda word: word["distance"])
     unknown = page.get("/api/nearest", params={"word": "<b>"})
     assert refusal(unknown, 400) == "The model does not know the word '<b>'."
     assert ask(page, "blank")["captions"][0]["text"]

@@ -154,7 +154,7 @@ class Explorer:
     def _known(self, words: Sequence[str]) -> set[str]:
         """Those of the words that the model knows; all of them where nobody can tell."""
         if self.captioner is not None:
-            return set(words) & self.inside.vocabulary.keys()
+            return set(words) & self.inside.vocabulary
         if new := [word for word in words if self._words.get(word) is None]:
             inputs = {schema.SENTENCES: new}
             try:

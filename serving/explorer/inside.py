@@ -4,12 +4,12 @@ import functools
 import json
 
 import numpy as np
-import tensorflow as tf
 
 from mrnn_tf import pretrained, schema
 from mrnn_tf.captioner import Captioner
 from mrnn_tf.errors import UserError
 from mrnn_tf.fingerprints import SHORT
+from mrnn_tf.model.words import nearest_words
 from serving.client import Client
 
 _NEAREST = 12
@@ -76,18 +76,15 @@ class Inside:
         }
 
     def nearest(self, word: str) -> dict:
-        """The words whose embeddings are nearest to that of a word, by cosine."""
+        """The words nearest to a word, by the distance of their embeddings."""
         word = word.strip().lower()
         if self._captioner is None:
             raise UserError(_NOT_HERE)
         if word not in self.vocabulary:
             raise UserError(f"The model does not know the word {word!r}.")
-        cosines = self._vectors @ self._vectors[self.vocabulary[word]]
-        reserved = len(schema.RESERVED_WORDS)
-        order = [row for row in np.argsort(-cosines)[: _NEAREST + reserved + 1] if row >= reserved]
-        words = self._captioner.run.vocabulary.words
-        near = [row for row in order if words[row] != word][:_NEAREST]
-        return {"words": [{"text": words[row], "cosine": float(cosines[row])} for row in near]}
+        run = self._captioner.run
+        pairs = nearest_words(run.network.model, run.vocabulary, word, _NEAREST)
+        return {"words": [{"text": text, "distance": distance} for text, distance in pairs]}
 
     def blank(self) -> dict:
         """What the model says of the mean training image: of no picture in particular."""
@@ -99,12 +96,6 @@ class Inside:
         return {"captions": [{"text": text, "log_prob": log_prob} for text, log_prob in pairs]}
 
     @functools.cached_property
-    def vocabulary(self) -> dict[str, int]:
-        """The rows of the words."""
-        words = self._captioner.run.vocabulary.words
-        return {word: row for row, word in enumerate(words) if word not in schema.RESERVED_WORDS}
-
-    @functools.cached_property
-    def _vectors(self) -> np.ndarray:
-        vectors = tf.math.l2_normalize(self._captioner.run.network.model.word_vectors(), axis=1)
-        return vectors.numpy()
+    def vocabulary(self) -> frozenset[str]:
+        """The words that the model knows."""
+        return frozenset(self._captioner.run.vocabulary.words) - {*schema.RESERVED_WORDS}

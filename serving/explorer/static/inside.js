@@ -62,9 +62,9 @@ function definitions(rows) {
 
 function drawNearest({ words }) {
   byId("word-error").textContent = "";
-  const items = words.map(({ text, cosine }) => {
-    const item = make("li", {}, make("span", {}, text), make("span", { class: "muted" }, cosine.toFixed(2)));
-    item.style.setProperty("--share", Math.max(cosine, 0));
+  const items = words.map(({ text, distance }) => {
+    const item = make("li", {}, make("span", {}, text), make("span", { class: "muted" }, distance.toFixed(1)));
+    item.style.setProperty("--share", words[0].distance / distance);
     return item;
   });
   byId("nearest").replaceChildren(...items);
