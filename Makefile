@@ -10,7 +10,7 @@ PHOTOS = $(addprefix $(BIN)/../lib/python3*/site-packages/skimage/data/,chelsea.
 HASHED := $(filter Linux-x86_64,$(shell uname -s)-$(shell uname -m))
 EDITABLE := --config-settings editable_mode=compat --editable
 
-.PHONY: demo pretrained test slow fuzz bench lint install requirements clean
+.PHONY: demo explore pretrained test slow fuzz bench lint install requirements clean
 
 install: .venv/installed
 
@@ -50,6 +50,12 @@ demo: install
 	@echo "The packaged model on real photographs, which ship with scikit-image:"
 	TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/mrnn caption --n 2 $(PHOTOS)
 	@echo "look at $(DEMO)/report.html in a browser; caption your own photographs by $(BIN)/mrnn caption PHOTO"
+	@echo "next: make explore"
+
+# The explorer page over the model, the index and the pictures of `make demo`.
+explore: install
+	@test -d $(DEMO)/models/mrnn || { echo "error: there is no $(DEMO)/models/mrnn: run make demo first"; exit 1; }
+	$(RUN) -m serving.explorer --model $(DEMO)/models/mrnn --photos $(DEMO)/photos/images --open
 
 # The model of the package: FLICKR8K and COCO are folders with photographs, see docs/models/lite0.md.
 PRETRAINED := runs/pretrained
@@ -81,6 +87,7 @@ bench: install
 	$(RUN) benchmarks/decoding.py
 	$(RUN) benchmarks/server.py
 	$(RUN) benchmarks/consensus.py
+	$(RUN) benchmarks/explorer.py
 	@if [ -n "$(JOB_DIR)" ]; then $(RUN) benchmarks/retrieval.py --job_dir $(JOB_DIR) --data $(DATA); \
 	else echo "make bench JOB_DIR=run DATA=records measures retrieval too, with a trained run"; fi
 

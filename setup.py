@@ -80,6 +80,7 @@ setup(
     package_data={
         "mrnn_tf": ["py.typed", "*.pyi", "data/demo/*.toml", "pretrained/*/*"],
         "serving": ["deploy/*.md", "deploy/*.yaml", "deploy/*/*", "deploy/*/*/*"],
+        "serving.explorer": ["static/*"],
         "trainer": ["report/*.html", "report/*.svg", "report/*.css", "report/*.json"],
     },
     entry_points={"console_scripts": ["mrnn = serving.mrnn:main"]},
@@ -97,6 +98,7 @@ setup(
         "gpu": ["tensorflow[and-cuda]~=2.20.0"],
         "dataflow": ["apache-beam[gcp]<3"],
         "test": [
+            "axe-playwright-python<1",
             "cloudml-hypertune<1",
             "cryptography<51",
             "dask<2027",
@@ -106,6 +108,7 @@ setup(
             "hypothesis<7",
             "kubernetes-validate<2",
             "packaging<27",
+            "playwright<2",
             "prometheus-client<1",
             "pytest<10",
             "pytest-timeout<3",

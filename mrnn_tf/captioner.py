@@ -73,6 +73,11 @@ class Images:
     def __init__(self, feature_size: int, encode: Signature | None = None):
         self.feature_size, self._encode = feature_size, encode
 
+    @property
+    def can_encode(self) -> bool:
+        """Whether the model has an image encoder."""
+        return self._encode is not None
+
     def answer(
         self, images: Photo | Sequence[Photo], ask: Callable[[np.ndarray, list[int]], Sequence]
     ) -> Any:
@@ -147,6 +152,11 @@ class Captioner:
         self, signatures: Mapping[str, Signature], model: str = "", run: Run | None = None
     ):
         self._signatures, self.model, self._run = signatures, model, run
+
+    @property
+    def signatures(self) -> Mapping[str, Signature]:
+        """The functions of the model, by name."""
+        return self._signatures
 
     @functools.cached_property
     def images(self) -> Images:

@@ -10,6 +10,7 @@ MODULES = {"serve": _SERVE, "train": _SERVE + _TRAIN}
 PROGRAMS = {
     "export": "train",
     "mrnn_tf.metrics": "train",
+    "serving.explorer": "serve",
     "serving.local": "serve",
     "trainer": "train",
 }

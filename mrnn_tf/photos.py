@@ -16,6 +16,7 @@ import PIL.Image
 from PIL import ImageOps
 
 from mrnn_tf import arrays
+from mrnn_tf.config import MAX_PIXELS
 from mrnn_tf.errors import UserError
 
 FORMATS = ("JPEG", "PNG", "GIF", "BMP")  # those that the model decodes
@@ -30,7 +31,7 @@ SUFFIXES = (".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp")  # of files that m
 if "HEIF" in _READABLE:
     SUFFIXES += (".heic", ".heif")
 _UNDERSTOOD = "JPEG, PNG, GIF, BMP, WebP and, with the package pillow-heif, HEIC are understood"
-_JPEG_QUALITY = 95
+_JPEG_QUALITY, _PREVIEW_QUALITY = 95, 85
 _SMALLEST_SIDE = 16
 
 MAX_FILE_BYTES = 1 << 30
@@ -137,11 +138,7 @@ def decodable(
                 return content
             upright = ImageOps.exif_transpose(image).convert("RGB")
     except _DAMAGED as error:
-        is_image = not isinstance(error, PIL.UnidentifiedImageError)
-        is_large = isinstance(error, PIL.Image.DecompressionBombError)
-        what = "a damaged image" if is_image else "no image"
-        what = "an image of too many pixels" if is_large else what
-        raise UserError(f"{source}: {what}; {_UNDERSTOOD}.") from None
+        raise _explained(error, source) from None
     jpeg = _jpeg(upright)
     while max_bytes is not None and len(jpeg) > max_bytes:
         scale = min(0.9, (max_bytes / len(jpeg)) ** 0.5)
@@ -150,6 +147,34 @@ def decodable(
             raise UserError(f"{source}: no image of {max_bytes} bytes can be made of it.")
         jpeg = _jpeg(upright)
     return jpeg
+
+
+def preview(content: bytes, source: object, side: int) -> bytes:
+    """A JPEG for people, upright, of at most `side` pixels in width and height.
+
+    An image of more pixels than the model decodes is refused before it is decoded.
+    """
+    try:
+        with PIL.Image.open(io.BytesIO(content), formats=_READABLE) as image:
+            if image.width * image.height > MAX_PIXELS:
+                raise PIL.Image.DecompressionBombError
+            image.draft("RGB", (side, side))
+            upright = ImageOps.exif_transpose(image).convert("RGB")
+    except _DAMAGED as error:
+        raise _explained(error, source) from None
+    upright.thumbnail((side, side))
+    return _jpeg(upright, _PREVIEW_QUALITY)
+
+
+def _explained(error: Exception, source: object) -> UserError:
+    """Why Pillow could not read an image."""
+    too_large = PIL.Image.DecompressionBombError, PIL.Image.DecompressionBombWarning
+    if isinstance(error, too_large):
+        what = f"an image of too many pixels, more than {MAX_PIXELS:,}"
+    else:
+        is_image = not isinstance(error, PIL.UnidentifiedImageError)
+        what = "a damaged image" if is_image else "no image"
+    return UserError(f"{source}: {what}; {_UNDERSTOOD}.")
 
 
 def _is_plain(image: PIL.Image.Image, content: bytes) -> bool:
@@ -161,9 +186,9 @@ def _is_plain(image: PIL.Image.Image, content: bytes) -> bool:
     return header_size >= 40 and compression == 0 and is_known
 
 
-def _jpeg(image: PIL.Image.Image) -> bytes:
+def _jpeg(image: PIL.Image.Image, quality: int = _JPEG_QUALITY) -> bytes:
     content = io.BytesIO()
-    image.save(content, "JPEG", quality=_JPEG_QUALITY)
+    image.save(content, "JPEG", quality=quality)
     return content.getvalue()
 
 

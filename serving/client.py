@@ -166,7 +166,7 @@ class Client:
 
         A sentence of more words than the model takes has -1 words.
         """
-        size = self._info(schema.MODEL, [schema.FEATURE_SIZE])[schema.FEATURE_SIZE]
+        size = self.info(schema.MODEL, [schema.FEATURE_SIZE])[schema.FEATURE_SIZE]
         if not re.fullmatch(r"[0-9]{1,6}", size):
             sentence = f"{self.server} has a bad {schema.FEATURE_SIZE}: {printable(size[:20])}"
             raise ServingError(sentence, grpc.StatusCode.INTERNAL)
@@ -183,13 +183,14 @@ class Client:
     def fingerprints(self, model: str, version: int | str | None = None) -> dict[str, str]:
         """What tells a model and its encoder from others; empty for those of earlier releases."""
         try:
-            return self._info(model, COMPARED, version)
+            return self.info(model, COMPARED, version)
         except MissingSignatureError:
             return {}
 
-    def _info(
+    def info(
         self, model: str, keys: Sequence[str], version: int | str | None = None
     ) -> dict[str, str]:
+        """What a model says of itself under some keys; "" of a key that it does not know."""
         version = self.versions.get(model) if version is None else version
         info, _ = self._answer(model, schema.MODEL_INFO, {schema.KEYS: keys}, version)
         return dict(zip(keys, tensors.to_python(info[schema.VALUES]), strict=True))

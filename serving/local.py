@@ -32,6 +32,7 @@ import uvicorn
 from absl import logging
 from grpc_health.v1 import health, health_pb2
 
+from mrnn_tf.config import Config
 from mrnn_tf.errors import UserError
 from serving import rest_api
 from serving.batching import Batcher
@@ -94,11 +95,9 @@ async def _serve(options: LocalOptions, log_limit: LogLimit) -> None:
     healthy = health.aio.HealthServicer()
     await healthy.set("", health_pb2.HealthCheckResponse.NOT_SERVING)
     grpc_server = services.server(healthy)
-    _listen("port", options).close()  # gRPC would print more than one sentence
+    listen("port", options).close()  # gRPC would print more than one sentence
     port = grpc_server.add_insecure_port(f"{options.host}:{options.port}")
-    rest_socket = _listen("rest_api_port", options)
-    # asyncio does this only to sockets of its own making; without it an answer takes 40 ms.
-    rest_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    rest_socket = listen("rest_api_port", options)
     rest_port = rest_socket.getsockname()[1]
     address = f"gRPC {options.host}:{port}, REST http://{options.host}:{rest_port}"
     quiet = {"lifespan": "off", "log_config": None, "access_log": False}
@@ -167,11 +166,14 @@ def _client_flags(host: str, port: int) -> str:
     return "" if (host, port) == (LocalOptions.host, LocalOptions.port) else f" --server {server}"
 
 
-def _listen(name: str, options: LocalOptions) -> socket.socket:
-    """A socket on the port of that name."""
+def listen(name: str, options: Config) -> socket.socket:
+    """A socket on `options.host` and the port of that name."""
     host, port = options.host, getattr(options, name)
     try:
-        return socket.create_server((host, port))
+        listening = socket.create_server((host, port))
     except OSError as error:
         sentence = f"cannot listen on {host}:{port} ({error.strerror}); 0 takes a free port."
         raise UserError(f"`{name}`: {sentence}") from None
+    # asyncio does this only to sockets of its own making; without it an answer takes 40 ms.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return listening

@@ -6,6 +6,7 @@ Usage:
     mrnn index ~/Pictures                     makes an index of a folder, or brings it up to date
     mrnn search "a dog on the beach"          finds photographs; --open shows them in the browser
     mrnn similar photo.jpg                    finds photographs that look alike
+    mrnn explore                              opens a page for all of this in the browser
     mrnn serve                                serves the model by TF Serving's protocol
     mrnn models                               lists the pretrained models
 
@@ -14,7 +15,6 @@ your folders: an index is kept in $XDG_DATA_HOME/mrnn, which is ~/.local/share/m
 """
 
 import dataclasses
-import hashlib
 import html
 import importlib.util
 import json
@@ -29,6 +29,8 @@ from mrnn_tf import extras, pretrained, program
 from mrnn_tf.config import BeamSearch, Config, field
 from mrnn_tf.errors import UserError
 from mrnn_tf.escape import printable
+from serving.explorer.options import ExplorerOptions
+from serving.indexes import data_home, index_of, latest
 
 _SHOWN_REASONS = 10  # of photographs that could not be read
 _SHEET_STYLE = (
@@ -86,6 +88,13 @@ class SimilarCommand(Config):
     k: int = field(10, "photographs to find", at_least=1)
     open: bool = field(False, "show the photographs in the browser")
     json: bool = field(False, "print one JSON object a photograph, each on its line")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ExploreCommand(ExplorerOptions):
+    """mrnn explore [FOLDER] [flags]"""
+
+    open: bool = field(True, "open the page in the browser; --noopen does not")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -155,7 +164,7 @@ def index(folders: Sequence[str], options: IndexCommand) -> None:
     [folder] = folders
     if not os.path.isdir(folder):
         raise UserError(f"{folder} is no folder.")
-    path = options.index or str(_index_of(folder))
+    path = options.index or str(index_of(folder))
     captioner = Captioner.load(options.model) if options.model else None
     made = PhotoIndex.build(path, folder, captioner)
     if options.json:
@@ -196,6 +205,17 @@ def similar(files: Sequence[str], options: SimilarCommand) -> None:
         _open_sheet([(file, matches)])
 
 
+def explore(folders: Sequence[str], options: ExploreCommand) -> None:
+    """Serves the explorer page: of a folder, or of the one that was indexed last."""
+    from serving.explorer import server
+
+    if folders:
+        if options.photos:
+            raise UserError("Give the folder once: as `photos`, or as an argument.")
+        options = dataclasses.replace(options, photos=folders[0])
+    server.explore(options)
+
+
 def serve(_: Sequence[str], options: ServeCommand) -> None:
     """Serves a model; one that is no SavedModel yet is exported first, once."""
     from mrnn_tf import versions
@@ -217,7 +237,7 @@ def _export(path: str) -> str:
     from mrnn_tf.inference import Inference, attached_encoder
 
     run = load_run(path)
-    version = _data_home() / "served" / run.fingerprint[:12] / schema.MODEL / "1"
+    version = data_home() / "served" / run.fingerprint[:12] / schema.MODEL / "1"
     if not versions.is_whole(str(version)):
         print(f"exporting {path} to {version}, once", flush=True)
         export_run(run, Inference(run, attached_encoder(run)), str(version))
@@ -241,33 +261,18 @@ def models(_: Sequence[str], options: ModelsCommand) -> None:
         print("this release has no pretrained model: give the path of one with --model")
 
 
-def _data_home() -> Path:
-    home = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(home, "mrnn")
-
-
-def _index_of(folder: str) -> Path:
-    """The directory of a folder's index: a name for people, and a digest of its path."""
-    path = os.path.realpath(folder)
-    digest = hashlib.sha256(os.fsencode(path)).hexdigest()[:12]
-    return _data_home() / "indexes" / f"{os.path.basename(path)}-{digest}"
-
-
 def _load_index(index: str | None, folder: str | None):
     from mrnn_tf.photo_index import PhotoIndex, catalogue
 
     if index is None and folder is not None:
-        index = str(_index_of(folder))
+        index = str(index_of(folder))
         if not catalogue.exists(index):
             raise UserError(f"`folder` {folder} is not indexed yet: run `mrnn index {folder}`.")
     elif index is None:
-        made = sorted(
-            (_data_home() / "indexes").glob(f"*/{catalogue.DATABASE_FILE}"),
-            key=lambda path: path.stat().st_mtime,
-        )
-        if not made:
+        made = latest()
+        if made is None:
             raise UserError("There is no index yet: run `mrnn index FOLDER` first.")
-        index = str(made[-1].parent)
+        index = str(made)
     return PhotoIndex.load(index)
 
 
@@ -295,7 +300,7 @@ def _open_sheet(results) -> None:
             picture = f'<a href="{address}"><img src="{address}" loading=lazy alt=""></a>'
             text = f"<figcaption>{match.score:.2f} {name}</figcaption>"
             parts.append(f"<figure>{picture}{text}</figure>")
-    sheet = _data_home() / "sheet.html"
+    sheet = data_home() / "sheet.html"
     sheet.parent.mkdir(parents=True, exist_ok=True)
     sheet.write_text("\n".join(parts), encoding="utf-8")
     print(f"contact sheet: {sheet}", file=sys.stderr)
@@ -314,6 +319,7 @@ _COMMANDS = {
     "index": _Command(IndexCommand, index, (1, 1)),
     "search": _Command(SearchCommand, search, (1, None)),
     "similar": _Command(SimilarCommand, similar, (1, 1)),
+    "explore": _Command(ExploreCommand, explore, (0, 1)),
     "serve": _Command(ServeCommand, serve, (0, 0)),
     "models": _Command(ModelsCommand, models, (0, 0), needs_tensorflow=False),
 }

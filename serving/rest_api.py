@@ -21,7 +21,7 @@ from serving.limits import Slow, Upload
 from serving.monitoring import Call
 from serving.served_version import Refused
 
-_HTTP_CODES = {
+HTTP_CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: 400,
     grpc.StatusCode.FAILED_PRECONDITION: 400,
     grpc.StatusCode.OUT_OF_RANGE: 400,
@@ -85,7 +85,7 @@ def create(services: Services) -> fastapi.FastAPI:
     async def predict(request: fastapi.Request):
         spec, max_bytes = _spec(request), services.limits.max_message_bytes
         async with services.uploads.room() as upload:
-            content = await upload.read(_content(request, upload, max_bytes))
+            content = await upload.read(content_of(request, upload, max_bytes))
             with services.calls.observe(Call("REST", "predict", spec)) as call:
                 work = Work(len(content), values(content))
                 body = await threads.run(work, _parse, content)
@@ -113,7 +113,7 @@ def create(services: Services) -> fastapi.FastAPI:
 
     @app.exception_handler(Refused)
     async def refused(_, error: Refused):
-        code = 408 if isinstance(error, Slow) else _HTTP_CODES.get(error.code, 500)
+        code = 408 if isinstance(error, Slow) else HTTP_CODES.get(error.code, 500)
         return _json({"error": str(error)}, code)
 
     @app.exception_handler(HTTPException)
@@ -162,7 +162,8 @@ def _spec(request: fastapi.Request, signature_name: Any = "") -> model_pb2.Model
     return spec
 
 
-async def _content(request: fastapi.Request, upload: Upload, max_bytes: int) -> bytes:
+async def content_of(request: fastapi.Request, upload: Upload, max_bytes: int) -> bytes:
+    """The body of a request, of at most `max_bytes`."""
     too_large = HTTPException(413, f"the body is larger than {max_bytes} bytes.")
     if int(request.headers.get("content-length", 0)) > max_bytes:
         raise too_large

@@ -28,7 +28,8 @@ TRAIN_PROGRAMS = (
     "trainer.prepare", "trainer.task", "trainer.evaluate", "trainer.rerank", "mrnn_tf.metrics",
     "trainer.ensemble", "export.task", "export.index", "export.captions", "export.pretrained",
 )  # fmt: skip
-PROGRAMS = {name: "train" for name in TRAIN_PROGRAMS} | {"serving.local": "serve"}
+SERVE_PROGRAMS = ("serving.local", "serving.explorer")
+PROGRAMS = dict.fromkeys(TRAIN_PROGRAMS, "train") | dict.fromkeys(SERVE_PROGRAMS, "serve")
 CLIENT = ("serving.client", "serving.commands", "mrnn_tf.config", "mrnn_tf.photos")
 CLASSES = [f"mrnn_tf.{home}" for home in mrnn_tf._HOMES.values()]
 
@@ -109,6 +110,7 @@ def test_the_wheel_holds_the_packages_and_nothing_else(wheel, tracked):
         assert any(name.endswith("dist-info/licenses/LICENSE") for name in files.namelist())
     assert packed == {name for name in tracked if name.split("/")[0] in TOPS}
     assert {"mrnn_tf/py.typed", "serving/deploy/kustomization.yaml"} < packed
+    assert "serving/explorer/static/index.html" in packed
 
 
 def test_metadata(metadata):
@@ -129,7 +131,7 @@ def test_the_description_needs_no_other_file(metadata, sdist):
     links = re.findall(r"\]\(([^)]*)\)", text)
     assert links and all(link.startswith("https://") for link in links)
     pictures = re.findall(r"^\*.*: `(.*)` of the source distribution\.\*$", text, re.MULTILINE)
-    assert len(pictures) == 2 and all((sdist / name).exists() for name in pictures)
+    assert len(pictures) == 3 and all((sdist / name).exists() for name in pictures)
 
 
 def pins(text: str) -> dict[str, str]:
@@ -181,7 +183,11 @@ def third_party(modules) -> set[str]:
 
 @pytest.mark.parametrize(
     ("modules", "extra"),
-    [(CLIENT, "client"), (("serving.local", *CLASSES), "serve"), (TRAIN_PROGRAMS, "train")],
+    [
+        (CLIENT, "client"),
+        (("serving.local", "serving.explorer.server", *CLASSES), "serve"),
+        (TRAIN_PROGRAMS, "train"),
+    ],
     ids=["client", "serve", "train"],
 )
 def test_what_is_imported_is_required(modules, extra, requirements):

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PROGRAMS = (
     "trainer.prepare", "trainer.task", "trainer.evaluate", "trainer.rerank",
     "trainer.ensemble", "export.task", "export.index", "mrnn_tf.metrics", "serving.local",
-    "serving.client",
+    "serving.client", "serving.explorer",
 )  # fmt: skip
 # Runs a program as `python -m` does, and then tells which of the heavy packages were imported.
 _RUN = """

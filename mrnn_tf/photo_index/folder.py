@@ -17,7 +17,7 @@ from mrnn_tf.model.layers import scaled_tanh
 from mrnn_tf.photo_index import Match, PhotoIndex, indexing
 from mrnn_tf.photo_index import catalogue as catalogues
 from mrnn_tf.photo_index.catalogue import Catalogue
-from mrnn_tf.photo_index.indexing import Changes
+from mrnn_tf.photo_index.indexing import Changes, Watch
 from mrnn_tf.photos import Photo
 from mrnn_tf.retrieval.centres import Centres
 from mrnn_tf.retrieval.marginal import sample_rows
@@ -52,6 +52,15 @@ class FolderIndex(PhotoIndex):
     def build(
         cls, path: str | os.PathLike, folder: str | os.PathLike, captioner: Captioner | None = None
     ) -> "FolderIndex":
+        index = cls.open(path, folder, captioner)
+        index.update()
+        return index
+
+    @classmethod
+    def open(
+        cls, path: str | os.PathLike, folder: str | os.PathLike, captioner: Captioner | None = None
+    ) -> "FolderIndex":
+        """The index of a folder as it is; an empty one is made where there is none."""
         path, folder = os.fspath(path), os.path.realpath(folder)
         if not os.path.isdir(folder):
             raise UserError(f"`folder` {folder} is no folder.")
@@ -66,23 +75,30 @@ class FolderIndex(PhotoIndex):
         index = cls(path, captioner)
         if index.folder != folder:
             raise UserError(f"{path} is the index of {index.folder}, not of {folder}.")
-        index.update()
         return index
 
-    def update(self) -> Changes:
-        """Looks for new, changed, moved and removed photographs, and at no other."""
+    def update(self, watch: Watch = lambda done, total: True) -> Changes:
+        """Looks for new, changed, moved and removed photographs, and at no other.
+
+        `watch` is told how many photographs of how many are done; where its answer is false, the
+        update stops, and the next one goes on.
+        """
         if not os.path.isdir(self.folder):
             raise UserError(f"{self.folder} is no folder any more: the index stays as it was.")
         with files.alone_in(self.path), Catalogue(self.path, is_writing=True) as catalogue:
             encode = lambda contents: self._images.encode(contents)  # noqa: E731  when needed
             project = self._scorer.project
-            self.changes = indexing.update(catalogue, self.folder, encode, project)
+            self.changes = indexing.update(catalogue, self.folder, encode, project, watch)
         for name in ("_contents", "_searcher", "_similar"):
             self.__dict__.pop(name, None)
         return self.changes
 
     def __len__(self) -> int:
         return len(self._contents[0])
+
+    def paths(self) -> list[str]:
+        """The paths of the photographs that can be found, sorted."""
+        return sorted(map(self._absolute, self._contents[0]))
 
     def unreadable(self) -> dict[str, str]:
         """The paths of the photographs that could not be read, with the reasons."""

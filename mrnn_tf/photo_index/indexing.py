@@ -6,6 +6,7 @@ is stopped and started again makes the same batches, and so the same vectors, bi
 """
 
 import collections
+import contextlib
 import dataclasses
 import hashlib
 import os
@@ -28,6 +29,9 @@ _OWNS_A_VECTOR = 0  # the row of a photograph before the catalogue gives it one
 
 Encode = Callable[[list[bytes]], np.ndarray]  # contents to features [B, D], zeros if undecodable
 Project = Callable[[np.ndarray], np.ndarray]  # features [B, D] to vectors [B, M]
+# Is told how many photographs of how many are done, at the beginning and after every batch; an
+# answer that is false stops the update, and what is done stays.
+Watch = Callable[[int, int], bool]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,7 +48,13 @@ class Changes:
     unreadable: int = 0
 
 
-def update(catalogue: Catalogue, folder: str, encode: Encode, project: Project) -> Changes:
+def update(
+    catalogue: Catalogue,
+    folder: str,
+    encode: Encode,
+    project: Project,
+    watch: Watch = lambda done, total: True,
+) -> Changes:
     """Brings a catalogue up to date; unchanged files are not opened."""
     known = {photo.path: photo for photo in catalogue.photos()}
     listed = list_photos(folder)
@@ -57,7 +67,8 @@ def update(catalogue: Catalogue, folder: str, encode: Encode, project: Project) 
     same = dict(_same_content(folder, pending, listed, known, gone))
     catalogue.change(gone, same.values())
     pending = [path for path in pending if path not in same]
-    _encode(catalogue, folder, pending, listed, encode, project)
+    done = _encode(catalogue, folder, pending, listed, encode, project, watch)
+    pending = pending[:done]
     catalogue.compact()
     moved = sum(path not in known for path in same)
     added = sum(path not in known for path in pending)
@@ -122,22 +133,39 @@ def _encode(
     listed: dict[bytes, tuple[int, int]],
     encode: Encode,
     project: Project,
-) -> None:
+    watch: Watch,
+) -> int:
+    """Encodes photographs until the watch stops it; returns how many are done."""
+
     def make(paths: list[bytes]) -> tuple[list[Photo], np.ndarray]:
         return _make_batch(folder, paths, listed, encode, project)
 
     batches = [pending[first : first + AT_ONCE] for first in range(0, len(pending), AT_ONCE)]
     block: list[tuple[list[Photo], np.ndarray]] = []
-    with Progress(total=len(pending), name="photographs", unit=" photographs") as bar:
-        for number, batch in enumerate(_ahead(make, batches), 1):
+
+    def commit() -> None:
+        made, vectors = zip(*block, strict=True)
+        catalogue.append([photo for each in made for photo in each], np.concatenate(vectors))
+        block.clear()
+
+    done = 0
+    if pending and not watch(0, len(pending)):
+        return done
+    with (
+        Progress(total=len(pending), name="photographs", unit=" photographs") as bar,
+        contextlib.closing(_ahead(make, batches)) as encoded,
+    ):
+        for batch in encoded:
             block.append(batch)
-            if len(block) == BATCHES_OF_BLOCK or number == len(batches):
-                made, vectors = zip(*block, strict=True)
-                catalogue.append(
-                    [photo for each in made for photo in each], np.concatenate(vectors)
-                )
-                block = []
+            done += len(batch[0])
+            if len(block) == BATCHES_OF_BLOCK or done == len(pending):
+                commit()
             bar.update(len(batch[0]))
+            if not watch(done, len(pending)):
+                break
+        if block:
+            commit()
+    return done
 
 
 def _ahead(function: Callable, items: Iterable) -> Iterator:

@@ -1,0 +1,1 @@
+"""The explorer: a page that shows what a model says, and finds photographs."""
