@@ -241,8 +241,8 @@ def _readers(stores: tuple[str, ...], encoder: Encoder | None) -> tuple[Callable
         image = images.decode(encoded)
         values = {}
         if schema.IMAGES in stores:
-            with tf.control_dependencies([image]):  # only what can be decoded is stored
-                values[schema.IMAGES] = tf.identity(encoded)
+            # Only what can be decoded is stored; a control dependency would be optimised away.
+            values[schema.IMAGES] = tf.where(tf.size(image) > 0, encoded, b"")
         if schema.PICTURES in stores:
             values[schema.PICTURES] = images.picture(image)
         if encoder:
