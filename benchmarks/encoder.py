@@ -24,7 +24,7 @@ from mrnn_tf.vision import encoders
 
 _IMAGES = flags.DEFINE_string("images", None, "Folder of photographs.", required=True)
 _ENCODER = flags.DEFINE_string("encoder", "efficientnet_lite0", "Encoder to measure.")
-_COUNT = flags.DEFINE_integer("count", 128, "Photographs to encode in a round.")
+_COUNT = flags.DEFINE_integer("count", 256, "Photographs of a round, as many as in a shard.")
 _ROUNDS = flags.DEFINE_integer("rounds", 5, "Rounds of each side; the best counts.")
 BATCH = 32
 

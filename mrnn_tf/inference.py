@@ -9,8 +9,6 @@ more than `max_text_words`, which is not read. One bad row never changes another
 
 import dataclasses
 import functools
-from collections.abc import Callable
-from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -22,12 +20,12 @@ from mrnn_tf.errors import UserError
 from mrnn_tf.model.mrnn import Image
 from mrnn_tf.model_info import KEYS, ModelInfo
 from mrnn_tf.retrieval.scoring import Scorer
+from mrnn_tf.rows import successes
 from mrnn_tf.run import Run
 from mrnn_tf.vision import encoders, images
 from mrnn_tf.vision.encoders import Encoder
 from mrnn_tf.vision.joined import JoinedEncoder
 
-_THREADS = 2  # that decode images; more would hold more of them in memory
 _MISSING = schema.MISSING_LOG_PROB
 _DEFAULT_SEARCH = BeamSearch()
 
@@ -201,7 +199,7 @@ class Inference:
     def caption_examples(self, examples: tf.Tensor) -> Tensors:
         """The best sentences of records: by their features, or else by their encoded images."""
         size = self.network.model.feature_size
-        rows, parsed = _successes(functools.partial(records.parse_image, size=size), examples)
+        rows, parsed = successes(functools.partial(records.parse_image, size=size), examples)
         features, encoded = parsed
         if self.encoder is not None:
             is_given = tf.reduce_any(features != 0.0, axis=1)
@@ -247,7 +245,7 @@ class Inference:
         chunk = max(1, encoders.WINDOWS_AT_ONCE // encoder.crops)
         for first in tf.range(0, count, chunk):
             tf.autograph.experimental.set_loop_options(parallel_iterations=1)
-            rows, windows = _successes(prepare, image_bytes[first : first + chunk])
+            rows, windows = successes(prepare, image_bytes[first : first + chunk])
             if tf.size(rows) > 0:
                 made = encoder.encode(windows)
                 features = tf.tensor_scatter_nd_update(features, first + rows[:, tf.newaxis], made)
@@ -315,19 +313,6 @@ def _with_end(ids: tf.RaggedTensor) -> tf.RaggedTensor:
     """The words of sentences, each followed by the end token."""
     ends = tf.fill([ids.nrows(), 1], schema.END_ID)
     return tf.concat([ids, tf.RaggedTensor.from_tensor(ends)], axis=1)
-
-
-def _successes(function: Callable[[tf.Tensor], Any], values: tf.Tensor) -> tuple[tf.Tensor, Any]:
-    """Numbers of the rows [B] on which a function does not fail, int32 [S], and its results."""
-    # What fails inside a dataset can be left out, unlike what fails in the graph itself.
-    count = tf.size(values)
-    dataset = tf.data.Dataset.from_tensor_slices((tf.range(count), values))
-    dataset = dataset.map(lambda row, value: (row, function(value)), _THREADS, deterministic=True)
-    batches = dataset.ignore_errors().batch(tf.cast(tf.maximum(count, 1), tf.int64))
-    none = tf.nest.map_structure(
-        lambda spec: tf.zeros([0, *spec.shape], spec.dtype), dataset.element_spec
-    )
-    return batches.concatenate(tf.data.Dataset.from_tensors(none)).take(1).get_single_element()
 
 
 def zeros_to_nan(features: tf.Tensor) -> tf.Tensor:

@@ -12,8 +12,8 @@ def paper() -> tuple[ModelConfig, TrainConfig]:
     """The network and the sizes of the paper.
 
     Validation on Flickr8k with ResNet50 features, mean of three seeds: perplexity 16.95; beam 5:
-    BLEU-4 .206, CIDEr .503; with DINOv2 features 15.25, .237, .597. Trains 14 epochs, 15 minutes on
-    one core.
+    BLEU-4 .206, CIDEr .503; with DINOv2 features 15.25, .237, .597; with ResNet50, DINOv2 and
+    TinyViT joined, seed 0, 14.93, .257, .637. Trains 14 epochs, 15 minutes on one core.
     """
     return ModelConfig(), TrainConfig(epochs=14.0)
 
@@ -32,7 +32,8 @@ def best() -> tuple[ModelConfig, TrainConfig]:
 
     Dropout of the features keeps the network from recognising the training images. Validation on
     Flickr8k with ResNet50 features, mean of three seeds after `paper`: perplexity 17.72; beam 5:
-    BLEU-4 .215, CIDEr .545. Trains 2 epochs, five minutes on one core.
+    BLEU-4 .215, CIDEr .545; seed 0 with DINOv2 features 15.73, .243, .650, with joined ones 15.25,
+    .258, .680. Trains 2 epochs, five minutes on one core.
     """
     cider = {"objective": "cider", "candidates": 5, "batch_size": 320, "evaluate_epochs": 0.5}
     train = TrainConfig(epochs=2.0, learning_rate=1e-4, warmup_steps=20, **cider)

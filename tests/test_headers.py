@@ -80,6 +80,13 @@ def test_both_byte_orders_and_other_segments_before(order):
         assert images.decode(content).shape == ((60, 80, 3) if value < 5 else (80, 60, 3))
 
 
+@pytest.mark.parametrize("profiles", [0, 1, 2, 3])  # a name is looked for in up to 128 kB
+def test_orientations_of_small_and_large_files(profiles):
+    profile = segment(0xE2, b"ICC_PROFILE\0" + bytes(60_000))
+    assert orientation(with_segments(*[profile] * profiles)) == 1
+    assert orientation(with_segments(*[profile] * profiles, exif(tiff(6)))) == 6
+
+
 @pytest.mark.parametrize("fill", [1, 2, 7, 50])
 def test_fill_bytes_before_segments_are_skipped(fill):
     content = with_segments(b"\xff" * fill, segment(0xFE, b"text"), b"\xff\xff", exif(tiff(6)))

@@ -12,7 +12,7 @@ LAYERS = [
     {"mrnn_tf.presets", "mrnn_tf.program", "mrnn_tf.files", "mrnn_tf.photos"},
     {"mrnn_tf.checksums", "mrnn_tf.batch"},
     {"mrnn_tf.versions"},
-    {"mrnn_tf.text", "mrnn_tf.vision"},
+    {"mrnn_tf.text", "mrnn_tf.vision", "mrnn_tf.rows"},
     {"mrnn_tf.metrics"},
     {"mrnn_tf.data", "mrnn_tf.model"},
     {"mrnn_tf.decode", "mrnn_tf.retrieval", "mrnn_tf.consensus"},

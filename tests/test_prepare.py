@@ -95,6 +95,16 @@ def test_images_become_features_and_bad_ones_are_reported(prepare, photos, tmp_p
     assert not (tmp_path / "strict" / "dataset.json").exists()
 
 
+def test_files_alone_are_stored_where_they_can_be_decoded(prepare, photos, tmp_path):
+    arguments = ["--dataset", "jsonl", "--source", photos, "--output", tmp_path / "data"]
+    done = prepare(*arguments, "--store", "images", "--min_count", 2)
+    assert done.code == 0, done.err
+    assert "1 x image cannot be decoded: 3.jpg" in done.err
+    assert "1 x image file is missing: 7.jpg" in done.err
+    info = records.DatasetInfo.load(str(tmp_path / "data"))
+    assert [info.splits[name].images for name in ("train", "val")] == [5, 3]
+
+
 def test_photographs_are_prepared_upright(prepare, tmp_path):
     lines = []
     for number, content in enumerate(phone.PHOTOGRAPHS + phone.STORED):

@@ -161,6 +161,8 @@ def test_the_program_ranks_and_shows(tiny_job, tiny_data, tmp_path):
     scores = json.loads((tmp_path / "out" / "scores.json").read_text())["retrieval"]
     assert scores["text to image"]["queries"] == 21
     assert scores["image to text, sample"]["queries"] == 7
+    for curve in (scores["matches"][way] for way in ("text to image", "image to text")):
+        assert curve[0] == [0.0, 0.0] and curve[-1] == [100.0, 1.0]
     page = (tmp_path / "out" / "report.html").read_text()
     assert "R@10" in page and "percent retrieved" in page and "Sentences of an image" in page
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["report.html", "scores.json"]

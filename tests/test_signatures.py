@@ -11,9 +11,10 @@ import tensorflow as tf
 import tiny
 from PIL import Image
 
-from mrnn_tf import inference, schema
+from mrnn_tf import schema
 from mrnn_tf.data import records
 from mrnn_tf.retrieval.index import Index
+from mrnn_tf.rows import successes
 
 MISSING = schema.MISSING_LOG_PROB
 N, K, T = 3, 10, 11
@@ -342,7 +343,7 @@ def test_images_keep_their_order_while_they_are_decoded_in_parallel():
         return tf.reduce_sum(tf.random.stateless_normal([size], [0, 0]))
 
     sizes = tf.constant([10_000_000, 1, 0, 1, 1])
-    rows, _ = tf.function(lambda values: inference._successes(work, values))(sizes)
+    rows, _ = tf.function(lambda values: successes(work, values))(sizes)
     assert rows.numpy().tolist() == [0, 1, 3, 4]
 
 

@@ -42,7 +42,8 @@ from mrnn_tf.verification import verify
 from trainer.evaluation import captions, rerank, retrieval
 from trainer.report import curves, page
 
-SOFTMAX_SHARE = "softmax rows"  # beside the rows of retrieval in scores.json
+# Beside the rows of retrieval in scores.json: of the second pass; mean shares by percentage.
+SOFTMAX_SHARE, MATCHES = "softmax rows", "matches"
 
 # Words to show the neighbours of; where a vocabulary has few of them, its longer frequent ones.
 _SHOWN_WORDS = ("dog", "man", "women", "red", "two", "running", "jumps", "water", "ball", "street")
@@ -172,7 +173,8 @@ def evaluate_retrieval(context: Context) -> Evaluated:
     """The ranks of images and sentences."""
     data = context.run, context.split, context.training.features
     ranking = retrieval.rank_split(*data, context.options, context.path("retrieval.work"))
-    return ranking.figures | {SOFTMAX_SHARE: ranking.softmax_share}, {"ranking": ranking}
+    more = {SOFTMAX_SHARE: ranking.softmax_share, MATCHES: ranking.curves}
+    return ranking.figures | more, {"ranking": ranking}
 
 
 EVALUATORS = {CAPTIONS: evaluate_captions, RERANK: evaluate_rerank, RETRIEVAL: evaluate_retrieval}
@@ -225,7 +227,7 @@ def _nearest_words(run: Run) -> dict[str, list[str]]:
 
 def _print(context: Context, figures: dict[str, dict[str, Any]]) -> None:
     if ranks := figures.get(RETRIEVAL):
-        rows = {row: values for row, values in ranks.items() if row != SOFTMAX_SHARE}
+        rows = {row: values for row, values in ranks.items() if row not in (SOFTMAX_SHARE, MATCHES)}
         _print_table(rows, page.RANK_METRICS)
         print(f"{SOFTMAX_SHARE}: {ranks[SOFTMAX_SHARE]:.3f} of those of scoring every pair")
     if CAPTIONS not in figures:

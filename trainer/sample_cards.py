@@ -18,7 +18,7 @@ _QUALITY = 85
 
 def decode(encoded: bytes) -> Image.Image:
     """A small upright picture of an encoded image."""
-    picture = Image.open(io.BytesIO(images.picture(images.decode(encoded))))
+    picture = Image.open(io.BytesIO(images.picture(images.decode(encoded)).numpy()))
     picture.thumbnail((_SIDE, _SIDE))
     return picture
 

@@ -130,7 +130,7 @@ def serialize(
         schema.CAPTION_TEXT: _bytes([caption.encode() for caption in captions]),
     }
     if features is not None:
-        values = tf.train.FloatList(value=np.asarray(features, np.float32))
+        values = tf.train.FloatList(value=np.asarray(features, np.float32).tolist())
         feature[schema.IMAGE_FEATURES] = tf.train.Feature(float_list=values)
     if encoded is not None:
         feature[schema.IMAGE_ENCODED] = _bytes([encoded])

@@ -4,6 +4,7 @@ A shard is described by a manifest (JSON lines: id, path or feature row, caption
 one call of `write_shard`, on any machine; its report appears last and says that it is whole.
 """
 
+import collections
 import dataclasses
 import functools
 import json
@@ -13,7 +14,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -24,6 +25,7 @@ from mrnn_tf.data.features import FeatureTable
 from mrnn_tf.data.listing import CaptionedImage
 from mrnn_tf.data.records import SplitCounts
 from mrnn_tf.errors import UserError
+from mrnn_tf.rows import successes
 from mrnn_tf.vision import images
 from mrnn_tf.vision.encoders import Encoder
 
@@ -70,7 +72,10 @@ class _Loaded(NamedTuple):
     row: dict  # of the manifest
     encoded: bytes | None = None  # as in its file
     picture: bytes | None = None
-    pixels: tf.Tensor | tuple[tf.Tensor, ...] | None = None  # as the encoder takes them
+
+
+_WINDOWS = "windows"  # of a batch, as the encoder takes them
+_Batch = tuple[list[_Loaded | Skipped], Any]  # and the windows of those that were loaded
 
 
 def plan(
@@ -115,16 +120,12 @@ def write_shard(
     written, captions, pictures, skipped = 0, 0, 0, []
     # A runner may do an item twice; what a kill leaves goes with the working folder.
     partial = f"{shard.manifest}.{uuid.uuid4().hex}.partial"
-    images.decode.get_concrete_function()  # threads that trace at once would warn
-    if encoder:
-        encoder.prepare.get_concrete_function()
     with files.removed_on_failure(partial):
-        with ThreadPoolExecutor() as pool, tf.io.TFRecordWriter(partial) as writer:
-            load = functools.partial(_load, stores=stores, encoder=encoder, table=table)
-            for loaded in _load_ahead(pool, load, rows):
-                skipped += [image for image in loaded if isinstance(image, Skipped)]
-                whole = [image for image in loaded if isinstance(image, _Loaded)]
-                features = _features(whole, encoder, table)
+        with tf.io.TFRecordWriter(partial) as writer:
+            for batch, windows in _load_ahead(rows, tuple(stores), encoder, table):
+                skipped += [image for image in batch if isinstance(image, Skipped)]
+                whole = [image for image in batch if isinstance(image, _Loaded)]
+                features = _features(whole, windows, encoder, table)
                 for image, vector in zip(whole, features, strict=True):
                     texts = image.row["captions"]
                     stored = image.encoded, image.picture
@@ -132,7 +133,7 @@ def write_shard(
                     captions += len(texts)
                     pictures += image.picture is not None
                 written += len(whole)
-                done(len(loaded))
+                done(len(batch))
         tf.io.gfile.rename(partial, shard.output, overwrite=True)
     counts = {"images": written, "captions": captions, "pictures": pictures}
     folder, name = os.path.split(shard.output)
@@ -140,16 +141,25 @@ def write_shard(
 
 
 def _load_ahead(
-    pool: ThreadPoolExecutor, load: Callable[[dict], _Loaded | Skipped], rows: Sequence[dict]
-) -> Iterator[list[_Loaded | Skipped]]:
+    rows: Sequence[dict],
+    stores: tuple[str, ...],
+    encoder: Encoder | None,
+    table: FeatureTable | None,
+) -> Iterator[_Batch]:
     """The loaded images of each batch of rows; meanwhile those of the next one are loaded."""
     starts = range(0, len(rows), _IMAGES_AT_ONCE)
-    batches = (pool.map(load, rows[start : start + _IMAGES_AT_ONCE]) for start in starts)
-    current = next(batches, None)
-    while current is not None:
-        following = next(batches, None)
-        yield list(current)
-        current = following
+    batches = [rows[start : start + _IMAGES_AT_ONCE] for start in starts]
+    if encoder is None and not {schema.IMAGES, schema.PICTURES} & {*stores}:
+        yield from (([_Loaded(row) for row in batch], None) for batch in batches)
+        return
+    load = functools.partial(_load, stores=stores, encoder=encoder, table=table)
+    with ThreadPoolExecutor(1) as thread:
+        waiting = collections.deque()
+        for batch in batches:
+            waiting.append(thread.submit(load, batch))
+            if len(waiting) > 1:
+                yield waiting.popleft().result()
+        yield from (future.result() for future in waiting)
 
 
 def collect(shards: Sequence[Shard]) -> tuple[dict[str, SplitCounts], int, list[Skipped]]:
@@ -181,40 +191,76 @@ def collect(shards: Sequence[Shard]) -> tuple[dict[str, SplitCounts], int, list[
 
 
 def _load(
-    row: dict, stores: Sequence[str], encoder: Encoder | None, table: FeatureTable | None
-) -> _Loaded | Skipped:
-    """Reads what is wanted of an image file.
+    rows: Sequence[dict],
+    stores: tuple[str, ...],
+    encoder: Encoder | None,
+    table: FeatureTable | None,
+) -> _Batch:
+    """Reads what is wanted of image files; the row that fails is read again for the reason.
 
     An image with features of a table needs its file for a picture only, and does without.
     """
-    if encoder is None and not {schema.IMAGES, schema.PICTURES} & {*stores}:
-        return _Loaded(row)
+    read_one, read_all = _readers(stores, encoder)
+    numbers, values = read_all([row["path"] or "" for row in rows])
+    windows = values.pop(_WINDOWS, None)
+    values = {name: tensor.numpy() for name, tensor in values.items()}
+    batch: list[_Loaded | Skipped] = []
+    found = {number: place for place, number in enumerate(numbers.numpy())}
+    for number, row in enumerate(rows):
+        if number in found:
+            stored = (values.get(name) for name in (schema.IMAGES, schema.PICTURES))
+            own = (tensors if tensors is None else tensors[found[number]] for tensors in stored)
+            batch.append(_Loaded(row, *own))
+        elif table and schema.IMAGES not in stores:
+            batch.append(_Loaded(row))
+        else:
+            batch.append(_reason(row, read_one))
+    return batch, windows
+
+
+def _reason(row: dict, read: Callable) -> Skipped:
+    """Why an image cannot be read."""
+    path = row["path"] or ""
     try:
-        with tf.io.gfile.GFile(row["path"], "rb") as file:
-            encoded = file.read()
-        image = images.decode(encoded)
+        read(path)
     except tuple(_PROBLEMS) as error:
-        if table and schema.IMAGES not in stores:
-            return _Loaded(row)
         # Of an error in a graph the last line; without the names of nodes.
         [*_, reason] = re.split(r"\n|}} ", re.sub(r"\s+\[(\[|Op).*", "", error.message))
-        detail = reason if row["path"] in reason else f"{row['path']}: {reason}"
+        detail = reason if path in reason else f"{path}: {reason}"
         return Skipped(_PROBLEMS[type(error)], row["image_id"], detail)
-    return _Loaded(
-        row,
-        encoded if schema.IMAGES in stores else None,
-        images.picture(image) if schema.PICTURES in stores else None,
-        encoder.prepare(image) if encoder else None,
-    )
+    raise UserError(f"{path} could be read at the second attempt only: try again.")
+
+
+@functools.lru_cache(1)
+def _readers(stores: tuple[str, ...], encoder: Encoder | None) -> tuple[Callable, Callable]:
+    """Functions of a path, and of the paths [B] of a batch, in graphs of their own."""
+
+    @tf.function(input_signature=[tf.TensorSpec([], tf.string)])
+    def read(path: tf.Tensor) -> dict[str, Any]:
+        encoded = tf.io.read_file(path)
+        image = images.decode(encoded)
+        values = {}
+        if schema.IMAGES in stores:
+            # Only what can be decoded is stored; a control dependency would be optimised away.
+            values[schema.IMAGES] = tf.where(tf.size(image) > 0, encoded, b"")
+        if schema.PICTURES in stores:
+            values[schema.PICTURES] = images.picture(image)
+        if encoder:
+            values[_WINDOWS] = encoder.prepare(image)
+        return values
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def read_all(paths: tf.Tensor) -> tuple[tf.Tensor, dict[str, Any]]:
+        return successes(read, paths, os.cpu_count() or 1)
+
+    return read, read_all
 
 
 def _features(
-    whole: Sequence[_Loaded], encoder: Encoder | None, table: FeatureTable | None
+    whole: Sequence[_Loaded], windows: Any, encoder: Encoder | None, table: FeatureTable | None
 ) -> Sequence[np.ndarray | None]:
     if encoder and whole:
-        pixels = [image.pixels for image in whole]
-        stacked = tf.nest.map_structure(lambda *windows: tf.stack(windows), *pixels)
-        features = encoder.encode(stacked).numpy()
+        features = encoder.encode(windows).numpy()
         ids = [image.row["image_id"] for image in whole]
         records.check_finite(f"The encoder {encoder.identity}", ids, features)
         return features

@@ -52,18 +52,23 @@ def resize(image: tf.Tensor, height: tf.Tensor | int, width: tf.Tensor | int) ->
     return tf.cond(is_wide_strip, turned, lambda: _resize(image, height, width))
 
 
-def picture(image: tf.Tensor) -> bytes:
+def picture(image: tf.Tensor) -> tf.Tensor:
     """A small JPEG of uint8 pixels [h, w, 3], for people; it holds nothing but the pixels."""
-    short, long = sorted(image.shape[:2])
-    return small_jpeg(image, min(PICTURE_SIDE / short, 4 * PICTURE_SIDE / long))
+    sides = tf.cast(tf.shape(image)[:2], tf.float64)
+    short, long = tf.reduce_min(sides), tf.reduce_max(sides)
+    return small_jpeg(image, tf.minimum(PICTURE_SIDE / short, 4 * PICTURE_SIDE / long))
 
 
-def small_jpeg(image: tf.Tensor, scale: float) -> bytes:
+@tf.function(
+    input_signature=[tf.TensorSpec([None, None, 3], tf.uint8), tf.TensorSpec([], tf.float64)]
+)
+def small_jpeg(image: tf.Tensor, scale: tf.Tensor | float) -> tf.Tensor:
     """A JPEG of uint8 pixels [h, w, 3] whose sides are scaled, if that makes them smaller."""
     if scale < 1:
-        sides = [max(1, round(side * scale)) for side in image.shape[:2]]
+        sides = tf.round(tf.cast(tf.shape(image)[:2], tf.float64) * scale)
+        sides = tf.maximum(1, tf.cast(sides, tf.int32))
         image = tf.cast(tf.round(tf.image.resize(image, sides, "area")), tf.uint8)
-    return tf.io.encode_jpeg(image, quality=_QUALITY).numpy()
+    return tf.io.encode_jpeg(image, quality=_QUALITY)
 
 
 def _resize(image: tf.Tensor, height: tf.Tensor | int, width: tf.Tensor | int) -> tf.Tensor:

@@ -14,7 +14,7 @@ from fuzz.datasets import Folder, npy
 from fuzz.engine import Case, Parser
 from mrnn_tf import photos, schema, text
 from mrnn_tf.data import records
-from mrnn_tf.inference import _successes
+from mrnn_tf.rows import successes
 from mrnn_tf.vision import headers, images
 
 _AT_ONCE = 64
@@ -66,7 +66,7 @@ def _headers(_: Path) -> Parser:
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def read_all(contents):
-        return _successes(read, contents)
+        return successes(read, contents)
 
     def parse(cases: Sequence[Case]) -> list[bool]:
         rows, (pixels, orientations) = read_all(_contents(cases))
@@ -85,7 +85,7 @@ def _decoding(_: Path) -> Parser:
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def decode_all(contents):
-        return _successes(size, contents)
+        return successes(size, contents)
 
     def parse(cases: Sequence[Case]) -> list[bool]:
         rows, sizes = decode_all(_contents(cases))
@@ -111,7 +111,7 @@ def _served_examples(_: Path) -> Parser:
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def parse_all(contents):
-        return _successes(parse_image, contents)
+        return successes(parse_image, contents)
 
     def parse(cases: Sequence[Case]) -> list[bool]:
         rows, (features, _) = parse_all(_contents(cases))

@@ -150,7 +150,7 @@ def thumbnail(image: bytes) -> tuple[str, int, int] | None:
     except tf.errors.InvalidArgumentError:
         return None
     scale = min(1.0, *(most / side for most, side in zip(_THUMBNAIL, pixels.shape, strict=False)))
-    small = images.small_jpeg(pixels, scale)
+    small = images.small_jpeg(pixels, scale).numpy()
     height, width = tf.io.decode_jpeg(small).shape[:2]
     return f"data:image/jpeg;base64,{base64.b64encode(small).decode()}", width, height
 
