@@ -2,7 +2,7 @@
 
 A request has room for its bytes before they are read, and its answer until the client has taken it,
 so that the bytes of all connections together are bounded. Where room is short, the uploads and
-answers that have been unfinished longest give way. Everything runs on the event loop, so nothing
+answers that take the most room give way. Everything runs on the event loop, so nothing
 here needs a lock.
 """
 
@@ -122,11 +122,20 @@ class Uploads:
             self.beats += 1
 
     def evict(self, beats: int = 0) -> bool:
-        """Gives up the transfer that began first, if that was at least `beats` ago."""
+        """Gives up the largest transfer of those that began at least `beats` ago.
+
+        Of equal ones it is the first. A small one would make no room: it is that of a client who
+        does no harm.
+        """
         # Who waits for room itself holds none that others could have.
-        slowest = next((each for each in self.unfinished if each.size or not beats), None)
-        if not slowest or self.beats - slowest.began < beats:
+        late = [
+            each
+            for each in self.unfinished
+            if self.beats - each.began >= beats and (each.size or not beats)
+        ]
+        if not late:
             return False
+        slowest = max(late, key=lambda upload: upload.size)
         del self.unfinished[slowest]
         if not slowest.timeout.expired():
             slowest.timeout.reschedule(asyncio.get_running_loop().time())

@@ -64,6 +64,20 @@ def test_an_unfinished_upload_gives_way_when_others_wait():
     run(main, 10, 50, 3)
 
 
+def test_a_small_upload_that_began_first_does_not_give_way():
+    async def main(uploads):
+        small = asyncio.create_task(upload(uploads, 1, 0.8))
+        await asyncio.sleep(0)
+        large = asyncio.create_task(upload(uploads, 9, 60))
+        await asyncio.sleep(0)
+        assert await upload(uploads, 5) == 1
+        with pytest.raises(Slow):
+            await large
+        return await small
+
+    assert run(main, 10, 50, 3) == 1
+
+
 def test_nothing_gives_way_where_there_is_room():
     async def main(uploads):
         slow = asyncio.create_task(upload(uploads, 5, 1.5))
