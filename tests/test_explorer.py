@@ -210,7 +210,7 @@ def test_files_outside_the_folder_are_refused(page, path, code):
 
 def test_paths_outside_the_page_are_not_found(page):
     for path in ("/../setup.py", "/%2e%2e/app.py", "/static/../app.py", "/app.py", "/docs"):
-        assert page.get(path).status_code == 404
+        assert refusal(page.get(path), 404) == "there is no such path."
 
 
 @pytest.mark.parametrize(
