@@ -55,7 +55,7 @@ demo: install
 # The explorer page over the model, the index and the pictures of `make demo`.
 explore: install
 	@test -d $(DEMO)/models/mrnn || { echo "error: there is no $(DEMO)/models/mrnn: run make demo first"; exit 1; }
-	$(RUN) -m serving.explorer --model $(DEMO)/models/mrnn --photos $(DEMO)/photos/images --open
+	$(RUN) -m serving.explorer --model $(DEMO)/models/mrnn --photos $(DEMO)/photos --open
 
 # The model of the package: FLICKR8K and COCO are folders with photographs, see docs/models/lite0.md.
 PRETRAINED := runs/pretrained

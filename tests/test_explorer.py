@@ -210,7 +210,7 @@ def test_files_outside_the_folder_are_refused(page, path, code):
 
 def test_paths_outside_the_page_are_not_found(page):
     for path in ("/../setup.py", "/%2e%2e/app.py", "/static/../app.py", "/app.py", "/docs"):
-        assert page.get(path).status_code == 404
+        assert refusal(page.get(path), 404) == "there is no such path."
 
 
 @pytest.mark.parametrize(
@@ -364,3 +364,9 @@ def test_a_server_answers_goes_away_and_comes_back(searchable_models, folder, ex
 def test_a_folder_that_is_not_there_is_told(tmp_path):
     with pytest.raises(UserError, match="`photos`: there is no folder"):
         server.create_explorer(ExplorerOptions(photos=str(tmp_path / "none")))
+
+
+def test_a_model_beside_a_server_that_is_away_is_told(options):
+    away = ExplorerOptions(server="127.0.0.1:1", model=options.model)
+    with pytest.raises(UserError, match="`server`: no server answers at"):
+        server.create_explorer(away)

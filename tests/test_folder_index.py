@@ -152,6 +152,24 @@ def test_a_stopped_update_goes_on_to_the_same_bytes(most, index, folder, tmp_pat
     assert encode.encoded <= 300 - max(0, most - 64) // 128 * 128
 
 
+@pytest.mark.parametrize("most", [0, 32, 160])
+def test_a_watch_sees_the_progress_and_stops_an_update(most, index, folder, tmp_path):
+    Catalogue.create(str(tmp_path / "undisturbed"), {}, SIZE)
+    update(tmp_path / "undisturbed", folder)
+    seen = []
+
+    def watch(done, total):
+        seen.append((done, total))
+        return done < most
+
+    with Catalogue(str(index), is_writing=True) as catalogue:
+        arguments = (catalogue, str(folder), Encoder(), lambda f: 2 * f)
+        assert indexing.update(*arguments, watch) == Changes(added=most)
+        assert seen == [(done, 300) for done in range(0, most + 1, 32)]
+        assert indexing.update(*arguments) == Changes(added=300 - most)
+    assert contents(index) == contents(tmp_path / "undisturbed")
+
+
 def test_vectors_that_were_not_committed_are_cut_off(index, folder):
     update(index, folder)
     before = contents(index)

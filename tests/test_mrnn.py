@@ -248,3 +248,10 @@ def test_five_kills_change_nothing(model, tmp_path):
     assert test_folder_index.contents(tmp_path / "killed") == test_folder_index.contents(
         tmp_path / "undisturbed"
     )
+
+
+def test_the_folder_of_the_explorer_is_named_once(mrnn, folder, tmp_path):
+    done = mrnn("explore", folder, "--photos", folder)
+    assert done.code == 1 and "Give the folder once" in done.error
+    done = mrnn("explore", tmp_path / "none", "--port=0", "--noopen")
+    assert done.code == 1 and "--photos: there is no folder" in done.error

@@ -131,7 +131,8 @@ def _add_errors(app: fastapi.FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def malformed(_, error: HTTPException):
-        return _error(error.status_code, error.detail)
+        is_ours = error.detail.endswith(".")  # Starlette's own are two words
+        return _error(error.status_code, error.detail if is_ours else "there is no such path.")
 
     @app.exception_handler(500)
     async def failed(*_):

@@ -11,10 +11,11 @@ from absl import logging
 
 from mrnn_tf.captioner import Captioner
 from mrnn_tf.errors import UserError
-from mrnn_tf.fingerprints import check_together
+from mrnn_tf.fingerprints import COMPARED
 from mrnn_tf.photo_index.catalogue import Catalogue
 from mrnn_tf.schema import MODEL
 from serving import indexes
+from serving.channel import ServingError
 from serving.client import Client
 from serving.connections import Connections
 from serving.explorer import app
@@ -64,7 +65,12 @@ def create_explorer(options: ExplorerOptions) -> Explorer:
         folder = options.photos and os.path.realpath(options.photos)
         return Explorer(client, folder=folder)
     if options.server is not None:
-        check_together(captioner.fingerprints, client.fingerprints(MODEL))
+        try:
+            served = client.fingerprints(MODEL)
+        except ServingError as error:
+            raise UserError(f"`server`: {error}") from None
+        if any(captioner.fingerprints[key] != served.get(key, "") for key in COMPARED):
+            raise UserError(f"`model` is not the model that {options.server} serves.")
     # Other machines may look at the folder that was named, and at no other one.
     is_open = options.photos is None and is_loopback(options.host)
     root = "~" if is_open else options.photos

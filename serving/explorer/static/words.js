@@ -143,7 +143,7 @@ class Menu {
     const box = this.#box;
     const at = word.getBoundingClientRect();
     const width = box.offsetWidth;
-    const left = Math.min(at.left, document.documentElement.clientWidth - width - 8);
+    const left = Math.min(at.left, document.body.clientWidth - width - 8);
     box.style.left = `${Math.max(8, left) + scrollX}px`;
     box.style.top = `${at.bottom + scrollY + 4}px`;
   }
