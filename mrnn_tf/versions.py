@@ -67,7 +67,7 @@ def load(directory: str) -> Any:
 def load_session(
     directory: str, config: tf.compat.v1.ConfigProto
 ) -> tuple[tf.compat.v1.Session, tf.compat.v1.MetaGraphDef]:
-    """As `load`, into a session of its own, which frees all memory when it goes."""
+    """As `load`, into a session of its own, which frees all memory when it is deleted."""
     with _undamaged(directory), tf.Graph().as_default() as graph:
         session = tf.compat.v1.Session(graph=graph, config=config)
         return session, tf.compat.v1.saved_model.load(session, ["serve"], directory)

@@ -122,23 +122,23 @@ class Uploads:
             self.beats += 1
 
     def evict(self, beats: int = 0) -> bool:
-        """Gives up the largest transfer of those that began at least `beats` ago.
+        """Gives up a transfer, if one began at least `beats` ago.
 
-        Of equal ones it is the first. A small one would make no room: it is that of a client who
-        does no harm.
+        Where others wait for room, with `beats`, it is the largest: a small one would make none.
+        Where they wait for a connection, it is the one that began first.
         """
         # Who waits for room itself holds none that others could have.
         late = [
-            each
-            for each in self.unfinished
-            if self.beats - each.began >= beats and (each.size or not beats)
+            upload
+            for upload in self.unfinished
+            if self.beats - upload.began >= beats and (upload.size or not beats)
         ]
         if not late:
             return False
-        slowest = max(late, key=lambda upload: upload.size)
-        del self.unfinished[slowest]
-        if not slowest.timeout.expired():
-            slowest.timeout.reschedule(asyncio.get_running_loop().time())
+        chosen = max(late, key=lambda upload: upload.size) if beats else late[0]
+        del self.unfinished[chosen]
+        if not chosen.timeout.expired():
+            chosen.timeout.reschedule(asyncio.get_running_loop().time())
         return True
 
 

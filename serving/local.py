@@ -28,6 +28,7 @@ import os
 import signal
 import socket
 
+import tensorflow as tf
 import uvicorn
 from absl import logging
 from grpc_health.v1 import health, health_pb2
@@ -54,6 +55,8 @@ _LOG_LINES, _LOG_SECONDS = 10, 60.0  # warnings and errors of one place in the c
 def serve(options: LocalOptions) -> None:
     """Serves models until SIGTERM or SIGINT."""
     _return_memory()
+    if options.intra_op_threads:  # for the sessions, and for what runs before the first of them
+        tf.config.threading.set_intra_op_parallelism_threads(options.intra_op_threads)
     # What is imported by now stays: collecting an unloaded version need not look at it.
     gc.collect()
     gc.freeze()

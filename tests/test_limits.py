@@ -78,6 +78,18 @@ def test_a_small_upload_that_began_first_does_not_give_way():
     assert run(main, 10, 50, 3) == 1
 
 
+def test_where_a_connection_is_wanted_the_first_upload_gives_way_however_small():
+    async def main(uploads):
+        small, large = (asyncio.create_task(upload(uploads, size, 0.5)) for size in (1, 9))
+        await asyncio.sleep(0)
+        assert uploads.evict()
+        with pytest.raises(Slow):
+            await small
+        return await large
+
+    assert run(main, 10, 50, 3) == 1
+
+
 def test_nothing_gives_way_where_there_is_room():
     async def main(uploads):
         slow = asyncio.create_task(upload(uploads, 5, 1.5))
