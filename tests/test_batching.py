@@ -94,7 +94,7 @@ def test_a_batch_whose_outputs_have_other_rows_is_run_one_by_one(toy):
     signature = toy.signatures["double"]
     halved = type(signature)(
         "toy", "halved", signature.inputs, signature.outputs, True,
-        lambda x: {"y": signature.function(x=x)["y"][:1]},
+        lambda inputs: {"y": signature.function(inputs)["y"][:1]},
     )  # fmt: skip
     first, second = merged(halved, [row(1), row(2)])
     assert values([first, second]) == [[3], [5]]
@@ -130,10 +130,10 @@ def stuck(toy):
     """A signature that runs until its `end` is set, and notes what it was asked."""
     double, end, asked = toy.signatures["double"], threading.Event(), []
 
-    def function(x):
-        asked.append(x.numpy()[0, 0])
+    def function(inputs):
+        asked.append(inputs["x"][0, 0])
         assert end.wait(60)
-        return double.function(x=x)
+        return double.function(inputs)
 
     signature = dataclasses.replace(double, name="stuck", function=function)
     yield types.SimpleNamespace(signature=signature, end=end, asked=asked)
@@ -162,7 +162,7 @@ def test_abandoned_work_counts_against_its_own_signature_only(toy, stuck):
     other = dataclasses.replace(
         toy.signatures["double"],
         name="other",
-        function=lambda x: other_end.wait(60) and toy.signatures["double"].function(x=x),
+        function=lambda inputs: other_end.wait(60) and toy.signatures["double"].function(inputs),
     )
     cores = os.cpu_count()
 

@@ -200,7 +200,7 @@ def kept_by(dockerfile: str) -> set[str]:
 )
 def test_what_is_copied_exists_and_reaches_the_builder(dockerfile, source):
     made = (ROOT / ".gitignore").read_text().splitlines()
-    assert (ROOT / source).exists() or f"{source}/" in made
+    assert (ROOT / source).exists() or f"/{source}/" in made
     ignored = (DEPLOY / "docker" / f"{dockerfile}.dockerignore").read_text().splitlines()
     assert ignored[0] == "*"
     assert any(source == kept or source.startswith(f"{kept}/") for kept in kept_by(dockerfile))
