@@ -191,6 +191,9 @@ def search(sentences: Sequence[str], options: SearchCommand) -> None:
         if unknown := photos.unknown_words(sentence):
             told = f"the model does not know: {' '.join(unknown)}"
             print(printable(told), file=sys.stderr)
+        if not matches:
+            told = f'nothing is found by "{sentence}": it has no word that the model knows'
+            print(printable(told), file=sys.stderr)
         _show(matches, options.json, {"sentence": sentence})
     if options.open:
         _open_sheet(zip(sentences, results, strict=True))

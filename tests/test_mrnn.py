@@ -140,6 +140,9 @@ def test_searches(indexed, mrnn, folder, home):
         str(folder / "below" / "red.png"), str(folder / "below" / "green.png"),
     ]  # fmt: skip
     assert "the model does not know: qwertz\n" in done.err
+    nothing = mrnn("search", "")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert nothing.err == 'nothing is found by "": it has no word that the model knows\n'
     browser = f"{sys.executable} -c pass %s"
     found = mrnn("search", "red", "--folder", folder, "--json", "--open", BROWSER=browser)
     rows = lines(found)
