@@ -195,7 +195,7 @@ class Explorer:
         if (index := self._index) is not None:
             paths = index.paths()
         else:
-            paths = sorted(map(os.fsdecode, indexing.list_photos(folder)))
+            paths = sorted(map(os.fsdecode, indexing.list_photos(folder).files))
         shown = [self._photo(Match(path, 0.0)) for path in paths[first : first + _PAGE]]
         return {"photographs": shown, "total": len(paths)}
 
