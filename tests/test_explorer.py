@@ -261,6 +261,11 @@ def test_a_token_is_asked_for(explorer, options):
         assert page.get("/api/state").status_code == 200
 
 
+def test_an_empty_token_is_refused():
+    with pytest.raises(UserError, match="`token` is empty"):
+        ExplorerOptions(token="")
+
+
 # The photographs of a folder
 
 
