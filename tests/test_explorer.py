@@ -1,19 +1,28 @@
 """What the explorer answers the page, over a real model, a real folder and a real server."""
 
+import contextlib
+import dataclasses
 import itertools
 import json
+import os
+import threading
 from pathlib import Path
 
 import bombs
 import explored
+import httpx
 import pytest
 import served
+import tensorflow as tf
 import tiny
 from starlette.testclient import TestClient
 
+from mrnn_tf.captioner import Captioner
 from mrnn_tf.errors import UserError
+from mrnn_tf.photo_index.folder import FolderIndex
 from serving.explorer import app, server
 from serving.explorer.explorer import Explorer
+from serving.explorer.in_process import InProcess
 from serving.explorer.options import ExplorerOptions
 from serving.explorer.photographs import Photographs
 from serving.limits import Uploads
@@ -170,13 +179,13 @@ def test_the_inside_of_the_model(page):
 # What is refused
 
 
-def test_a_body_of_a_gigabyte_is_refused_before_it_is_read(page):
+def test_a_body_that_is_too_large_is_refused_with_and_without_its_length(page, explorer, options):
     sentence = f"the body is larger than {MAX_BYTES} bytes."
     told = page.post("/api/pictures", content=b"x", headers={"content-length": str(1 << 30)})
     assert refusal(told, 413) == sentence
-    read = []
-    endless = (read.append(1) or bytes(1 << 16) for _ in itertools.count())
-    assert refusal(page.post("/api/pictures", content=itertools.islice(endless, 1 << 14)), 413)
+    with explored.page(explorer, dataclasses.replace(options, port=0)) as address:
+        parts = itertools.repeat(bytes(1 << 16), MAX_BYTES // (1 << 16) + 1)
+        assert refusal(httpx.post(f"{address}/api/pictures", content=parts), 413) == sentence
     assert refusal(page.post("/api/photographs", content=b"[" * 70_000), 413)
 
 
@@ -261,6 +270,38 @@ def test_a_token_is_asked_for(explorer, options):
         assert page.get("/api/state").status_code == 200
 
 
+def test_an_empty_token_is_refused():
+    with pytest.raises(UserError, match="`token` is empty"):
+        ExplorerOptions(token="")
+
+
+def test_numbers_and_folders_that_are_none_are_refused(page):
+    for first in ("9" * 5000, "-1", "x"):
+        answer = page.get("/api/photos", params={"first": first})
+        assert "is a number of at most" in refusal(answer, 400)
+    for folder, sentence in (("\ud800", "has a character"), ("", "is empty"), (" ", "is empty")):
+        answer = page.post("/api/photographs", content=json.dumps({"folder": folder}))
+        assert sentence in refusal(answer, 400)
+
+
+def test_a_page_without_a_folder_says_what_is_missing(explorer, options):
+    page = client_of(Explorer(explorer.client, explorer.captioner), options)
+    assert "--photos" in refusal(page.post("/api/photographs", content="{}"), 501)
+
+
+def test_a_new_version_forgets_which_words_were_known(explorer):
+    asker = Explorer(explorer.client)
+    asker.state()
+    asker._words.put("qwertz", True)
+    asker._take({"mrnn": {2: "AVAILABLE"}, "mrnn_index": {}})
+    assert asker._words.get("qwertz") is None
+
+
+def test_the_index_beside_a_model_is_found_with_a_slash_at_the_end(searchable_models):
+    captioner = Captioner.load(f"{searchable_models / 'mrnn' / '1'}/")
+    assert InProcess(captioner).status()["mrnn_index"] == {1: "AVAILABLE"}
+
+
 # The photographs of a folder
 
 
@@ -292,6 +333,91 @@ def test_indexing_stops_goes_on_and_notices_changes(captioner, home, tmp_path):
         (folder / "red 3.png").unlink()
         served.wait_for(lambda: photographs.state()["photographs"] == 95)
         assert photographs.state()["changes"]["removed"] >= 1
+    finally:
+        photographs.close()
+
+
+def test_another_folder_and_an_edited_file_show_their_own_pictures(explorer, options, tmp_path):
+    folders = [tmp_path / name for name in ("a", "b")]
+    for colour, folder in enumerate(folders):
+        folder.mkdir()
+        (folder / "same.png").write_bytes(tiny.picture(colour))
+    photographs = Photographs(explorer.captioner, str(tmp_path), look_seconds=0.1)
+    page = client_of(Explorer(explorer.client, explorer.captioner, photographs), options)
+
+    def shown() -> tuple[str, bytes]:
+        served.wait_for(lambda: ask(page, "photos")["total"] == 1)
+        [photo] = ask(page, "photos")["photographs"]
+        answer = page.get("/api/preview", params={"picture": photo["picture"]})
+        assert answer.headers["cache-control"] == "private, max-age=0"
+        return photo["version"], answer.content
+
+    try:
+        seen = []
+        for folder in folders:
+            photographs.begin(str(folder))
+            seen.append(shown())
+        (folders[1] / "same.png").write_bytes(tiny.picture(2))
+        os.utime(folders[1] / "same.png", ns=(1, 1))
+        seen.append(shown())
+    finally:
+        photographs.close()
+    versions, previews = zip(*seen, strict=True)
+    assert len({*versions}) == len({*previews}) == 3
+    sent = page.post("/api/pictures", content=tiny.picture(0)).json()
+    kept = page.get("/api/preview", params=sent)
+    assert kept.headers["cache-control"] == "private, max-age=3600"
+
+
+def test_one_thread_indexes_though_a_folder_is_chosen_twice(captioner, home, tmp_path, monkeypatch):
+    folder = explored.write_photographs(tmp_path / "twice")
+    photographs = Photographs(captioner, str(tmp_path))
+    together, opened = threading.Barrier(2), FolderIndex.open
+
+    def open_together(*arguments):
+        index = opened(*arguments)
+        with contextlib.suppress(threading.BrokenBarrierError):
+            together.wait(1)
+        return index
+
+    FolderIndex.build(server.indexes.index_of(str(folder)), folder, captioner)
+    monkeypatch.setattr(FolderIndex, "open", open_together)
+    before = {*threading.enumerate()}
+    clicks = [threading.Thread(target=photographs.choose, args=["twice"]) for _ in range(2)]
+    for click in clicks:
+        click.start()
+    for click in clicks:
+        click.join()
+    indexing = {*threading.enumerate()} - before
+    photographs.close()
+    assert len([thread for thread in indexing if thread.name == "photographs"]) == 1
+
+
+def test_indexing_goes_on_after_a_failure(captioner, home, tmp_path, monkeypatch):
+    folder = explored.write_photographs(tmp_path / "failing")
+    photographs = Photographs(captioner, str(tmp_path), look_seconds=0.1)
+    failures = iter([tf.errors.ResourceExhaustedError(None, None, "no memory"), OSError("no disk")])
+    search, update = FolderIndex.search_prefix, FolderIndex.update
+
+    def fail_once(method):
+        def run(self, *arguments):
+            if threading.current_thread().name == "photographs" and (error := next(failures, None)):
+                raise error
+            return method(self, *arguments)
+
+        return run
+
+    try:
+        monkeypatch.setattr(FolderIndex, "update", fail_once(update))
+        photographs.begin(str(folder))
+        served.wait_for(lambda: "no disk" in photographs.state()["error"])
+        served.wait_for(lambda: photographs.state()["photographs"] == 9)
+        failures = iter([tf.errors.ResourceExhaustedError(None, None, "no memory")])
+        monkeypatch.setattr(FolderIndex, "search_prefix", fail_once(search))
+        (folder / "new.png").write_bytes(tiny.picture(2))
+        served.wait_for(lambda: photographs.state()["photographs"] == 10)
+        served.wait_for(lambda: photographs.state()["error"] == "")
+        assert next(failures, None) is None
     finally:
         photographs.close()
 

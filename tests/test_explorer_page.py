@@ -369,6 +369,78 @@ def test_a_folder_is_chosen_on_the_page(page, folder):
     page.get_by_text("10 photographs can be found.").wait_for()
 
 
+COLOUR = """async (image) => {
+    await image.decode();
+    const canvas = new OffscreenCanvas(1, 1).getContext("2d");
+    canvas.drawImage(image, 0, 0, 1, 1);
+    return [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3);
+}"""
+
+
+def test_a_file_of_the_same_name_in_another_folder_is_another_picture(page, explorer, folder):
+    def is_strongest(selector: str, channel: int) -> None:
+        colours = page.locator(selector).evaluate(COLOUR)
+        assert colours.index(max(colours)) == channel
+
+    for channel in (0, 2):
+        (folder / "below" / str(channel)).mkdir()
+        (folder / "below" / str(channel) / "same.png").write_bytes(tiny.picture(channel))
+    try:
+        for channel in (0, 2):
+            page.get_by_role("link", name="Photographs", exact=True).click()
+            page.get_by_label("Folder").fill(f"below/{channel}")
+            page.get_by_role("button", name="Index it").click()
+            page.get_by_text("1 photograph can be found.").wait_for()
+            served.wait_for(lambda c=channel: explorer.folder().endswith(f"/{c}"))
+            page.get_by_role("link", name="Caption", exact=True).click()
+            page.locator("#suggested img").wait_for()
+            page.wait_for_timeout(1500)
+            is_strongest("#suggested img", channel)
+            page.get_by_role("link", name="Search", exact=True).click()
+            page.locator("#results img").wait_for()
+            page.wait_for_timeout(300)
+            is_strongest("#results img", channel)
+            page.locator("#results a.open").click()
+            page.locator(f".captions .word >> text={tiny.COLOURS[channel]}").first.wait_for()
+            is_strongest("#picture", channel)
+    finally:
+        explorer.photographs.begin(str(folder))
+        for channel in (0, 2):
+            (folder / "below" / str(channel) / "same.png").unlink()
+        served.wait_for(lambda: explorer.state()["photographs"]["photographs"] == 10)
+
+
+def test_an_error_of_the_folder_is_hidden_when_it_is_over(page, explorer):
+    photographs = explorer.photographs
+    photographs.stop()
+    photographs._error = "The disk is full."
+    page.get_by_role("link", name="Photographs", exact=True).click()
+    page.locator("#folder-error", has_text="The disk is full.").wait_for()
+    photographs._error = ""
+    page.locator("#folder-error").wait_for(state="hidden")
+    photographs.go_on()
+
+
+def test_an_unknown_view_and_a_show_that_throws(page, address):
+    page.goto(f"{address}/#toString")
+    page.locator("#caption").wait_for()
+    shown = page.evaluate("""async () => {
+        const { Latest } = await import("/latest.js");
+        addEventListener("unhandledrejection", (event) => event.preventDefault());
+        const shown = [];
+        const latest = new Latest(async (value) => value, (value) => {
+            if (!value) throw new Error("it cannot be drawn");
+            shown.push(value);
+        });
+        for (const value of [0, 1]) {
+            latest.want(value);
+            await new Promise((done) => setTimeout(done, 50));
+        }
+        return shown;
+    }""")
+    assert shown == [1]
+
+
 def test_hostile_names_and_queries_stay_texts(page, address):
     page.goto(f"{address}/#search")
     page.locator("#results").get_by_text("<img src=x onerror=hacked()>.png").wait_for()

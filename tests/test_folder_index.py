@@ -194,6 +194,55 @@ def test_rows_of_removed_photographs_do_not_stay_for_ever(index, folder):
     np.testing.assert_array_equal(vector(index, "more.jpg"), 2 * Encoder()([picture(9000)])[0])
 
 
+def test_an_empty_folder_does_not_empty_the_index(index, folder):
+    update(index, folder)
+    before = contents(index)
+    folder.rename(folder.parent / "unmounted")
+    folder.mkdir()
+    with pytest.raises(UserError, match="is empty now: the index stays as it was"):
+        update(index, folder)
+    assert contents(index) == before
+
+
+def test_photographs_below_a_folder_that_cannot_be_listed_stay(index, folder, monkeypatch):
+    update(index, folder)
+    (folder / "album 0" / "0.jpg").unlink()
+    scandir, closed = os.scandir, os.fsencode(folder / "album 1")
+
+    def refuse(path):
+        if path == closed:
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert update(index, folder) == Changes(removed=1)
+    monkeypatch.undo()
+    assert update(index, folder) == Changes()
+
+
+def test_where_nothing_has_changed_nothing_is_written(index, folder, monkeypatch):
+    update(index, folder)
+    for method in ("change", "compact"):
+        monkeypatch.setattr(Catalogue, method, lambda *_: pytest.fail("it was written"))
+    assert update(index, folder) == Changes()
+
+
+def test_a_full_disk_and_a_locked_database_are_named(index, folder):
+    with Catalogue(str(index), is_writing=True) as catalogue:
+        catalogue._database.execute("PRAGMA max_page_count = 1")
+        with pytest.raises(UserError, match=r"cannot be used now: database or disk is full"):
+            indexing.update(catalogue, str(folder), Encoder(), lambda f: 2 * f)
+    with (
+        Catalogue(str(index), is_writing=True) as catalogue,
+        contextlib.closing(sqlite3.connect(index / DATABASE_FILE)) as other,
+    ):
+        catalogue._database.execute("PRAGMA busy_timeout = 0")
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(UserError, match=r"cannot be used now: database is locked"):
+            indexing.update(catalogue, str(folder), Encoder(), lambda f: 2 * f)
+    assert update(index, folder) == Changes(added=300)
+
+
 def test_a_damaged_index_is_named(index, folder):
     update(index, folder)
     with open(index / "vectors-0.f32", "r+b") as file:

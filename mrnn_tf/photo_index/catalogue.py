@@ -20,6 +20,12 @@ from mrnn_tf.errors import UserError
 DATABASE_FILE = "photos.sqlite"
 FORMAT = "1"
 _GENERATION, _ROWS, _SIZE = "generation", "rows", "size"
+# Failures that say nothing of the content: another program writes, the disk is full or fails.
+_PASSING = (
+    sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM,
+)  # fmt: skip
+_PRIMARY = 0xFF  # the bits of SQLite's error codes without their details
 _TABLES = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value BLOB NOT NULL);
 CREATE TABLE photos (
@@ -60,8 +66,8 @@ class Catalogue:
         # Whoever reads may have to roll back what a killed process left, if it may write.
         mode = "rw" if is_writing or os.access(directory, os.W_OK) else "ro"
         address = f"file:{_quoted(path)}?mode={mode}"
-        self._database = sqlite3.connect(address, uri=True, isolation_level=None)
-        with self._naming_damage():
+        with self._naming_failure():
+            self._database = sqlite3.connect(address, uri=True, isolation_level=None)
             about = dict(self._database.execute("SELECT key, value FROM about"))
         self.about = {key: os.fsdecode(value) for key, value in about.items()}
         if self.about.get("format") != FORMAT:
@@ -101,13 +107,13 @@ class Catalogue:
 
     def photos(self) -> list[Photo]:
         """All photographs, in the order of their paths."""
-        with self._naming_damage():
+        with self._naming_failure():
             rows = self._database.execute("SELECT * FROM photos ORDER BY path")
             return [Photo(*row) for row in rows]
 
     def read(self) -> tuple[list[Photo], np.ndarray]:
         """The photographs that could be read, in the order of their vectors [N, size]."""
-        with self._naming_damage(), self._transaction("DEFERRED"):
+        with self._transaction("DEFERRED"):
             query = "SELECT * FROM photos WHERE row IS NOT NULL ORDER BY row"
             photos = [Photo(*row) for row in self._database.execute(query)]
             vectors = self._open_vectors()
@@ -166,7 +172,8 @@ class Catalogue:
 
     def _get(self, key: str) -> int:
         query = "SELECT value FROM about WHERE key = ?"
-        return int(self._database.execute(query, (key,)).fetchone()[0])
+        with self._naming_failure():
+            return int(self._database.execute(query, (key,)).fetchone()[0])
 
     def _rows(self) -> int:
         return self._get(_ROWS)
@@ -200,20 +207,24 @@ class Catalogue:
 
     @contextlib.contextmanager
     def _transaction(self, kind: str = "IMMEDIATE") -> Iterator[None]:
-        self._database.execute(f"BEGIN {kind}")
-        try:
-            yield
-        except BaseException:
-            self._database.execute("ROLLBACK")
-            raise
-        self._database.execute("COMMIT")
+        with self._naming_failure():
+            try:
+                self._database.execute(f"BEGIN {kind}")
+                yield
+                self._database.execute("COMMIT")
+            except BaseException:
+                if self._database.in_transaction:  # SQLite ends it itself where the disk is full
+                    self._database.execute("ROLLBACK")
+                raise
 
     @contextlib.contextmanager
-    def _naming_damage(self) -> Iterator[None]:
+    def _naming_failure(self) -> Iterator[None]:
+        path = os.path.join(self._directory, DATABASE_FILE)
         try:
             yield
-        except sqlite3.DatabaseError as error:
-            path = os.path.join(self._directory, DATABASE_FILE)
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorcode", 0) & _PRIMARY in _PASSING:
+                raise UserError(f"{path} cannot be used now: {error}.") from error
             raise UserError(
                 f"{path} cannot be read ({error}): delete the index and make it again."
             ) from error

@@ -65,7 +65,7 @@ class FolderIndex(PhotoIndex):
         if not os.path.isdir(folder):
             raise UserError(f"`folder` {folder} is no folder.")
         if not catalogues.exists(path):
-            if not indexing.list_photos(folder):
+            if not indexing.list_photos(folder).files:
                 raise UserError(f"`folder` {folder} holds no photographs.")
             captioner = captioner or Captioner.load()
             size = Scorer(captioner.run.network.model).model.multimodal_size

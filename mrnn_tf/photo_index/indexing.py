@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from absl import logging
@@ -29,8 +30,7 @@ _OWNS_A_VECTOR = 0  # the row of a photograph before the catalogue gives it one
 
 Encode = Callable[[list[bytes]], np.ndarray]  # contents to features [B, D], zeros if undecodable
 Project = Callable[[np.ndarray], np.ndarray]  # features [B, D] to vectors [B, M]
-# Is told how many photographs of how many are done, at the beginning and after every batch; an
-# answer that is false stops the update, and what is done stays.
+# Called with (done, total) at the start and after every batch; returning False stops the update.
 Watch = Callable[[int, int], bool]
 
 
@@ -48,6 +48,18 @@ class Changes:
     unreadable: int = 0
 
 
+class Listing(NamedTuple):
+    """The photographs of a folder: size and time by path, and the paths that cannot be listed."""
+
+    files: dict[bytes, tuple[int, int]]
+    failed: list[bytes]
+
+    def is_gone(self, path: bytes) -> bool:
+        """Whether a photograph is certainly not there any more."""
+        is_hidden = any(top in (path, b".") or path.startswith(top + b"/") for top in self.failed)
+        return path not in self.files and not is_hidden
+
+
 def update(
     catalogue: Catalogue,
     folder: str,
@@ -57,13 +69,18 @@ def update(
 ) -> Changes:
     """Brings a catalogue up to date; unchanged files are not opened."""
     known = {photo.path: photo for photo in catalogue.photos()}
-    listed = list_photos(folder)
-    gone = {path: photo for path, photo in known.items() if path not in listed}
+    listing = list_photos(folder)
+    listed = listing.files
+    if known and not listed:  # a drive that is not mounted looks like this
+        raise UserError(f"{folder} is empty now: the index stays as it was.")
+    gone = {path: photo for path, photo in known.items() if listing.is_gone(path)}
     pending = [
         path
         for path, times in sorted(listed.items())
         if path not in known or times != (known[path].size, known[path].mtime_ns)
     ]
+    if not (gone or pending):
+        return Changes(unreadable=sum(photo.row is None for photo in known.values()))
     same = dict(_same_content(folder, pending, listed, known, gone))
     catalogue.change(gone, same.values())
     pending = [path for path in pending if path not in same]
@@ -76,17 +93,18 @@ def update(
     return Changes(added, len(pending) - added, moved, len(gone) - moved, unreadable)
 
 
-def list_photos(folder: str) -> dict[bytes, tuple[int, int]]:
-    """Size and time of the files in a folder and below that may be photographs, by path.
+def list_photos(folder: str) -> Listing:
+    """The files in a folder and below that may be photographs.
 
     Hidden files and folders are left out; links to folders are not followed.
     """
-    listed, top = {}, os.fsencode(folder)
+    listed, failed, top = {}, [], os.fsencode(folder)
 
-    def warn(error: OSError) -> None:
+    def fail(error: OSError) -> None:
         logging.warning("%s cannot be listed: %s", error.filename, error.strerror)
+        failed.append(os.path.relpath(os.fsencode(error.filename), top))
 
-    for directory, folders, names in os.walk(top, onerror=warn):
+    for directory, folders, names in os.walk(top, onerror=fail):
         folders[:] = sorted(name for name in folders if not name.startswith(b"."))
         for name in names:
             is_photo = os.fsdecode(name).lower().endswith(photos.SUFFIXES)
@@ -94,10 +112,13 @@ def list_photos(folder: str) -> dict[bytes, tuple[int, int]]:
                 path = os.path.join(directory, name)
                 try:
                     status = os.stat(path)
-                except OSError:  # a link to nothing, or it has gone meanwhile
+                except FileNotFoundError:  # a link to nothing, or it has gone meanwhile
+                    continue
+                except OSError as error:
+                    fail(error)
                     continue
                 listed[os.path.relpath(path, top)] = status.st_size, status.st_mtime_ns
-    return listed
+    return Listing(listed, failed)
 
 
 def _same_content(

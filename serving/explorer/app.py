@@ -18,14 +18,15 @@ from serving import rest_api
 from serving.channel import MissingSignatureError, ServingError
 from serving.explorer.explorer import Explorer
 from serving.explorer.options import ExplorerOptions
-from serving.explorer.pictures import SIDES
+from serving.explorer.pictures import SIDES, is_sent
 from serving.explorer.safety import Guard
 from serving.limits import Slow, Uploads
 from serving.served_version import Refused
 
 _BAD_GATEWAY, _MISSING = 502, 501
 _MAX_JSON_BYTES = 1 << 16
-_KEPT_SECONDS = 3600  # by the browser, of a preview
+_KEPT_SECONDS = 3600  # by the browser, of a picture that was sent
+_MAX_DIGITS = 9  # of a number in a query
 
 
 def create(explorer: Explorer, options: ExplorerOptions, uploads: Uploads) -> fastapi.FastAPI:
@@ -45,7 +46,8 @@ def create(explorer: Explorer, options: ExplorerOptions, uploads: Uploads) -> fa
     def preview(request: fastapi.Request, picture: str, size: str = "small"):
         if size not in SIDES:
             raise HTTPException(404, "a preview is small or large.")
-        return _cached(request, explorer.pictures.preview(picture, size), "image/jpeg")
+        content = explorer.pictures.preview(picture, size)
+        return _cached(request, content, "image/jpeg", _KEPT_SECONDS if is_sent(picture) else 0)
 
     def answers(path: str, answer: Callable[..., dict]) -> None:
         """Answers GET by a function of texts, which are the parameters of the query."""
@@ -72,13 +74,16 @@ def create(explorer: Explorer, options: ExplorerOptions, uploads: Uploads) -> fa
 
     @app.get("/api/photos")
     def photos(first: str = "0"):
-        return _json(explorer.photos(int(first) if first.isdecimal() else 0))
+        if not first.isdecimal() or len(first) > _MAX_DIGITS:
+            raise HTTPException(400, f"`first` is a number of at most {_MAX_DIGITS} digits.")
+        return _json(explorer.photos(int(first)))
 
     @app.post("/api/photographs")
     async def photographs(request: fastapi.Request):
         """Chooses a folder, stops its indexing, or goes on."""
         if explorer.photographs is None:
-            raise HTTPException(_MISSING, "this page shows the index of a server only.")
+            missing = "--photos" if explorer.captioner else "--model"
+            raise HTTPException(_MISSING, f"no folder is shown: start the page with {missing}.")
         async with uploads.room() as upload:
             body = await upload.read(rest_api.content_of(request, upload, _MAX_JSON_BYTES))
         match _parse(body):
@@ -102,7 +107,7 @@ def _add_static_files(app: fastapi.FastAPI) -> None:
     def add(path: str, content: bytes, kind: str) -> None:
         @app.get(path)
         async def respond(request: fastapi.Request):
-            return _cached(request, content, kind, seconds=0)
+            return _cached(request, content, kind)
 
     for file in resources.files("serving.explorer").joinpath("static").iterdir():
         kind = mimetypes.guess_type(file.name)[0] or "application/octet-stream"
@@ -140,9 +145,9 @@ def _add_errors(app: fastapi.FastAPI) -> None:
 
 
 def _cached(
-    request: fastapi.Request, content: bytes, kind: str, seconds: int = _KEPT_SECONDS
+    request: fastapi.Request, content: bytes, kind: str, seconds: int = 0
 ) -> fastapi.Response:
-    """Content that the browser may keep, and asks about by its digest."""
+    """Content that the browser keeps: for some seconds, and then asks about by its digest."""
     tag = f'"{hashlib.blake2b(content, digest_size=16).hexdigest()}"'
     headers = {"etag": tag, "cache-control": f"private, max-age={seconds}"}
     if request.headers.get("if-none-match") == tag:

@@ -2,6 +2,7 @@
 
 import math
 import os
+import stat
 from collections.abc import Sequence
 
 import grpc
@@ -90,6 +91,7 @@ class Explorer:
         """Forgets what other versions said, and compares the model and the index."""
         if self._versions is not None:
             self.pictures.forget()
+            self._words.clear()
         self._mismatch = ""
         if _AVAILABLE in versions[schema.INDEX].values():
             try:
@@ -195,7 +197,7 @@ class Explorer:
         if (index := self._index) is not None:
             paths = index.paths()
         else:
-            paths = sorted(map(os.fsdecode, indexing.list_photos(folder)))
+            paths = sorted(map(os.fsdecode, indexing.list_photos(folder).files))
         shown = [self._photo(Match(path, 0.0)) for path in paths[first : first + _PAGE]]
         return {"photographs": shown, "total": len(paths)}
 
@@ -205,13 +207,17 @@ class Explorer:
         return {"reasons": [_shown(reason) for reason in reasons.values()]}
 
     def _photo(self, match: Match) -> dict:
-        """A photograph for the page; `picture` is empty where its file is not here."""
+        """A photograph for the page; `picture` is empty where its file is not here.
+
+        `version` is another one when the file is: names are those of files in any folder.
+        """
         folder, path = self.folder(), os.fsencode(match.path)
         if folder:
             path = os.path.relpath(os.path.join(os.fsencode(folder), path), os.fsencode(folder))
-        is_here = bool(folder) and os.path.isfile(os.path.join(os.fsencode(folder), path))
+        version = _version(os.path.join(os.fsencode(folder), path)) if folder else ""
         return {
-            "picture": photo_name(path) if is_here else "",
+            "picture": photo_name(path) if version else "",
+            "version": version,
             "name": _shown(os.fsdecode(path)),
             "score": match.score,
         }
@@ -242,6 +248,16 @@ def _captions(row: Row) -> list[dict]:
             row[schema.CAPTIONS], row[schema.LOG_PROBS], *rows, strict=True
         )
     ]
+
+
+def _version(file: bytes) -> str:
+    """What tells a file from its earlier contents and from other files; empty without a file."""
+    try:
+        status = os.stat(file)
+    except (OSError, ValueError):
+        return ""
+    is_file = stat.S_ISREG(status.st_mode)
+    return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_size}" if is_file else ""
 
 
 def _shown(name: str) -> str:

@@ -29,7 +29,9 @@ class InProcess(Client):
         self._lock = threading.Lock()
         version = versions.newest(captioner.model)
         if version:
-            beside = os.path.join(os.path.dirname(os.path.dirname(version)), schema.INDEX)
+            beside = os.path.join(
+                os.path.dirname(os.path.dirname(version.rstrip("/"))), schema.INDEX
+            )
             if index := versions.newest(beside):
                 self._models[schema.INDEX] = load_signatures(index, schema.SEARCH_IMAGES)
                 self._served[schema.INDEX] = _number(index)

@@ -3,6 +3,7 @@
 import dataclasses
 
 from mrnn_tf.config import Config, field
+from mrnn_tf.errors import UserError
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -17,3 +18,8 @@ class ExplorerOptions(Config):
     token: str | None = field(None, "what whoever opens the page must know")
     max_picture_bytes: int = field(32 << 20, "bytes of the largest picture", at_least=1)
     open: bool = field(False, "open the page in the browser")
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.token == "":  # as an unset variable of a shell gives it
+            raise UserError("`token` is empty, and would admit everyone: name a secret, or none.")

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 
+import tensorflow as tf
 from absl import logging
 
 from mrnn_tf.captioner import Captioner
@@ -32,13 +33,20 @@ class Photographs:
         self._captioner, self._look_seconds = captioner, look_seconds
         self._writer: FolderIndex | None = None
         self._thread: threading.Thread | None = None
+        self._beginning = threading.Lock()  # two threads would index into one catalogue
         self._wake, self._is_ended, self._is_stopped = threading.Event(), False, False
-        self._done = self._total = self._first_done = self._shown = 0
-        self._began = 0.0
+        self._done = self._total = self._shown = 0
+        self._began, self._is_shown = 0.0, False
         self._changes, self._error, self._is_running = Changes(), "", False
 
     def choose(self, folder: str) -> None:
         """Begins to index another folder, which must lie in the root."""
+        if not folder.strip():
+            raise UserError(f"`folder` is empty: name a folder in {self.root}.")
+        try:
+            os.fsencode(folder)
+        except UnicodeEncodeError:
+            raise UserError("`folder` has a character that no name of a folder has.") from None
         wanted = os.path.join(self.root, os.path.expanduser(folder))
         if "\0" in folder or not is_inside(wanted, self.root):
             raise UserError(f"The folder must lie in {self.root}.")
@@ -48,13 +56,14 @@ class Photographs:
         """Begins to index a folder, or goes on with it."""
         if not os.path.isdir(folder):
             raise UserError(f"There is no folder {folder}.")
-        writer = FolderIndex.open(str(index_of(folder)), folder, self._captioner)
-        self.close()
-        self._writer, self._changes, self._error = writer, Changes(), ""
-        self._is_ended, self._is_stopped, self._done, self._total = False, False, 0, 0
-        self._show()
-        self._thread = threading.Thread(target=self._keep_up, name="photographs", daemon=True)
-        self._thread.start()
+        with self._beginning:
+            writer = FolderIndex.open(str(index_of(folder)), folder, self._captioner)
+            self._end()
+            self._writer, self._changes, self._error = writer, Changes(), ""
+            self._is_ended, self._is_stopped, self._done, self._total = False, False, 0, 0
+            self._show()
+            self._thread = threading.Thread(target=self._keep_up, name="photographs", daemon=True)
+            self._thread.start()
 
     @property
     def folder(self) -> str | None:
@@ -71,6 +80,10 @@ class Photographs:
 
     def close(self) -> None:
         """Ends the thread, after the batch that it is at."""
+        with self._beginning:
+            self._end()
+
+    def _end(self) -> None:
         self._is_ended = True
         self._wake.set()
         if self._thread:
@@ -79,8 +92,7 @@ class Photographs:
     def state(self) -> dict:
         """How far the indexing is, for people."""
         done, total = self._done, self._total
-        made = done - self._first_done
-        left = (total - done) * (time.monotonic() - self._began) / made if made else None
+        left = (total - done) * (time.monotonic() - self._began) / done if done else None
         return {
             "folder": self.folder,
             "root": self.root,
@@ -106,20 +118,21 @@ class Photographs:
         self._is_running = True
         try:
             changes = self._writer.update(self._watch)
+            if changes != Changes(unreadable=self._changes.unreadable):
+                logging.info("The photographs of %s: %s", self._writer.folder, changes)
+                self._changes, self._is_shown = changes, False
+            if not self._is_shown:
+                self._show()
             self._error = ""
-        except (UserError, OSError) as error:
+        except (UserError, OSError, tf.errors.OpError) as error:
+            logging.warning("The photographs of %s: %s", self._writer.folder, error)
             self._error = str(error)
-            return
         finally:
             self._is_running = False
-        if changes != Changes(unreadable=self._changes.unreadable):
-            logging.info("The photographs of %s: %s", self._writer.folder, changes)
-            self._changes = changes
-            self._show()
 
     def _watch(self, done: int, total: int) -> bool:
         if done == 0:
-            self._began, self._first_done = time.monotonic(), 0
+            self._began = time.monotonic()
         self._done, self._total = done, total
         if done < total and done >= 2 * max(self._shown, 64):
             self._show()  # what is committed so far
@@ -130,4 +143,4 @@ class Photographs:
         index = FolderIndex(self._writer.path, self._captioner)
         for words in _WARM:
             index.search_prefix(words, FOUND)
-        self.index, self._shown = index, len(index)
+        self.index, self._shown, self._is_shown = index, len(index), True

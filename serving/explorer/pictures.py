@@ -29,6 +29,11 @@ def photo_name(path: bytes) -> str:
     return _PHOTO + quote_from_bytes(path)
 
 
+def is_sent(name: str) -> bool:
+    """Whether a name is that of a picture that was sent, whose content never changes."""
+    return name.startswith(_SENT)
+
+
 @dataclasses.dataclass(frozen=True)
 class Picture:
     """A picture that was sent: what it is shown by, and asked about."""
@@ -67,7 +72,7 @@ class Pictures:
 
     def features(self, name: str) -> np.ndarray:
         """The features [D] of a picture."""
-        if name.startswith(_SENT):
+        if is_sent(name):
             return self._find_sent(name).features
         file, key = self._file(name)
         if (features := self._features.get(key)) is None:
@@ -77,7 +82,7 @@ class Pictures:
 
     def preview(self, name: str, size: str) -> bytes:
         """A JPEG of a picture."""
-        if name.startswith(_SENT):
+        if is_sent(name):
             return self._find_sent(name).previews[size]
         file, key = self._file(name)
         if (made := self._previews.get((*key, size))) is None:
@@ -107,7 +112,7 @@ class Pictures:
     def _encoded(self, content: bytes, source: str) -> np.ndarray:
         with self._decoding:
             content = photos.decodable(content, source, check=False)
-        [features] = self._encode([content])
+            [features] = self._encode([content])  # which decodes it too
         if not features.any():
             raise UserError(f"{source}: {UNDECODABLE}")
         return features

@@ -3,7 +3,7 @@
 import { get, send } from "./api.js";
 import { byId, chance, link, make, preview, say } from "./dom.js";
 import { Latest } from "./latest.js";
-import { onState, state } from "./state.js";
+import { onFolder, onState, state } from "./state.js";
 import { tile } from "./tiles.js";
 import { menu, sentence } from "./words.js";
 
@@ -55,6 +55,11 @@ export function begin() {
   document.addEventListener("paste", (event) => {
     const file = [...event.clipboardData.files].find(({ type }) => type.startsWith("image/"));
     if (file) take(file);
+  });
+  onFolder(() => {
+    hasSuggested = hasSurrounded = false;
+    if (shown.picture.startsWith("photo:")) byId("picture").removeAttribute("src"); // another file may have its name
+    if (shown.picture && !byId("caption").hidden) show(shown);
   });
   onState((_, isBack) => (shown.picture ? surround(isBack) : suggest()));
 }

@@ -30,8 +30,12 @@ export function chance(probability) {
 
 export const rounded = (value) => value.toFixed(1).replace("-", "\u2212");
 
-export function preview(picture, size = "small") {
-  return `/api/preview?${new URLSearchParams({ picture, size })}`;
+/**
+ * The address of a preview. Browsers show an image again without asking where its address is the
+ * same: a photograph has its version in it, or the time where the version is not known.
+ */
+export function preview(picture, size = "small", version = picture.startsWith("sent:") ? "" : Date.now()) {
+  return `/api/preview?${new URLSearchParams({ picture, size, version })}`;
 }
 
 /** The address of a view, which shows the same again. */

@@ -21,19 +21,22 @@ export class Latest {
 
   async #run() {
     this.#isAsking = true;
-    while (this.#wanted?.question) {
-      const { question } = this.#wanted;
-      this.#wanted = null;
-      let result;
-      let settle = this.show;
-      try {
-        result = await this.ask(...question);
-      } catch (failure) {
-        [result, settle] = [failure, this.fail];
+    try {
+      while (this.#wanted?.question) {
+        const { question } = this.#wanted;
+        this.#wanted = null;
+        let result;
+        let settle = this.show;
+        try {
+          result = await this.ask(...question);
+        } catch (failure) {
+          [result, settle] = [failure, this.fail];
+        }
+        if (!this.#wanted) settle(result, ...question);
       }
-      if (!this.#wanted) settle(result, ...question);
+    } finally {
+      this.#wanted = null;
+      this.#isAsking = false;
     }
-    this.#wanted = null;
-    this.#isAsking = false;
   }
 }

@@ -13,7 +13,7 @@ let shown = null;
 
 function show() {
   const [name, query] = location.hash.slice(1).split(/\?(.*)/s);
-  const view = name in VIEWS ? name : "caption";
+  const view = Object.hasOwn(VIEWS, name) ? name : "caption";
   for (const id of Object.keys(VIEWS)) byId(id).hidden = id !== view;
   for (const entry of document.querySelectorAll("nav a")) {
     if (entry.hash === `#${view}`) entry.setAttribute("aria-current", "page");

@@ -5,7 +5,8 @@ import { byId, make } from "./dom.js";
 import { look, onState, state } from "./state.js";
 
 const count = (number, noun) => `${number.toLocaleString("en")} ${noun}${number === 1 ? "" : "s"}`;
-let leftOut = -1;
+let leftOut = ""; // of which folder, and how many
+let refusal = ""; // of what was wished last
 
 export function begin() {
   byId("folder-form").addEventListener("submit", (event) => {
@@ -24,15 +25,26 @@ export function show() {
 }
 
 async function tell(wish) {
-  const error = byId("folder-error");
-  error.hidden = true;
+  const button = byId("folder-form").querySelector("button");
+  refusal = "";
+  drawError();
+  button.disabled = true;
   try {
     await send("photographs", JSON.stringify(wish));
   } catch (failure) {
-    error.textContent = failure.message;
-    error.hidden = false;
+    refusal = failure.message;
+  } finally {
+    button.disabled = false;
   }
+  drawError();
   look();
+}
+
+function drawError() {
+  const error = byId("folder-error");
+  const sentence = refusal || state.now?.photographs?.error || "";
+  error.hidden = !sentence;
+  if (error.textContent !== sentence) error.textContent = sentence;
 }
 
 function draw() {
@@ -58,18 +70,16 @@ function draw() {
     byId("indexed").hidden = false;
     byId("indexed").textContent = `${count(photographs.photographs, "photograph")} can be found. ${noticed(photographs.changes)}`;
   }
-  if (photographs.error) {
-    byId("folder-error").textContent = photographs.error;
-    byId("folder-error").hidden = false;
-  }
-  drawLeftOut(photographs.changes.unreadable);
+  drawError();
+  drawLeftOut(photographs.folder, photographs.changes.unreadable);
 }
 
 function intro({ photographs, has_index: hasIndex, server }) {
   if (!photographs) {
+    const missing = server.is_here ? "--photos" : "--model";
     const text = hasIndex
-      ? `The page searches the index of ${server.address}. For a folder of your own, start it with --model.`
-      : `${server.address} has no index. For a folder of your own, start the page with --model.`;
+      ? `The page searches the index of ${server.address}. For a folder of your own, start it with ${missing}.`
+      : `${server.address} has no index. For a folder of your own, start the page with ${missing}.`;
     return [make("p", {}, text)];
   }
   return [make("p", {}, "Point it at a folder: its photographs are indexed in the background, and new and deleted ones are noticed. Nothing is written to the folder.")];
@@ -88,15 +98,16 @@ function noticed(changes) {
   return parts.length ? `Last change: ${parts.join(", ")}.` : "";
 }
 
-async function drawLeftOut(unreadable) {
+async function drawLeftOut(folder, unreadable) {
   byId("left-out").hidden = !unreadable;
-  if (!unreadable || unreadable === leftOut) return;
-  leftOut = unreadable;
+  const key = `${unreadable} ${folder}`;
+  if (!unreadable || key === leftOut) return;
+  leftOut = key;
   byId("left-out").querySelector("summary").textContent = `${count(unreadable, "file")} could not be read`;
   try {
     const { reasons } = await get("unreadable");
     byId("left-out").querySelector("ul").replaceChildren(...reasons.slice(0, 50).map((reason) => make("li", {}, reason)));
   } catch {
-    leftOut = -1;
+    leftOut = "";
   }
 }

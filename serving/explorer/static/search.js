@@ -3,11 +3,11 @@
 import { get } from "./api.js";
 import { byId, link, make, preview, say } from "./dom.js";
 import { Latest } from "./latest.js";
-import { onState, state } from "./state.js";
+import { onFolder, onState, state } from "./state.js";
 import { arrange, beginTurns, focusFirst, moveByArrows, scoreRanges, showScores, tile } from "./tiles.js";
 
 let asked = {};
-let tiles = new Map(); // by picture or name
+let tiles = new Map(); // by picture or name, and version
 let isShown = false;
 
 const ask = ({ q, similar, first }) => {
@@ -35,6 +35,11 @@ export function begin() {
   byId("more").addEventListener("click", () => {
     asked = { ...asked, first: tiles.size };
     latest.want(asked);
+  });
+  onFolder(() => {
+    tiles = new Map();
+    byId("results").replaceChildren();
+    if (isShown && !byId("search").hidden) latest.want((asked = { ...asked, first: 0 }));
   });
   onState(() => isShown && !byId("search").hidden && empty());
 }
@@ -66,7 +71,7 @@ function draw(answer, question) {
   const ranges = scoreRanges(photographs);
   const kept = question.first ? tiles : new Map();
   for (const photo of photographs) {
-    const key = photo.picture || photo.name;
+    const key = `${photo.picture || photo.name} ${photo.version}`;
     const item = tiles.get(key) ?? tile(photo);
     showScores(item, photo, answer.words ?? [], ranges);
     kept.set(key, item);
@@ -104,7 +109,7 @@ function empty() {
   const lead = isIndexing ? "Your photographs are being indexed" : "There are no photographs yet";
   const hint = now.can_index
     ? make("a", { class: "button primary", href: "#photographs" }, isIndexing ? "See how far it is" : "Choose a folder")
-    : make("p", { class: "muted" }, "The server has no index. Make one with python -m export.index.");
+    : make("p", { class: "muted" }, now.server.is_here ? "Start the page with --photos." : "The server has no index. Make one with python -m export.index.");
   box.replaceChildren(make("p", { class: "lead" }, lead), hint);
 }
 

@@ -5,7 +5,7 @@ import { link, make, preview, rounded } from "./dom.js";
 /** A tile: the picture, room for scores, the name and a link to similar ones. */
 export function tile(photo) {
   const picture = photo.picture
-    ? make("img", { src: preview(photo.picture), alt: photo.name, loading: "lazy" })
+    ? make("img", { src: preview(photo.picture, "small", photo.version), alt: photo.name, loading: "lazy" })
     : make("span", { class: "absent" }, "The picture is not in the folder");
   if (photo.picture) {
     picture.addEventListener("error", () => picture.replaceWith(make("span", { class: "absent" }, "It cannot be shown")));
