@@ -12,9 +12,8 @@ the same words are asked in turns; every side's median counts.
 import contextlib
 import os
 import tempfile
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import httpx
@@ -23,9 +22,7 @@ import PIL.Image
 from absl import app, flags
 
 from serving.explorer import server
-from serving.explorer.explorer import Explorer
 from serving.explorer.options import ExplorerOptions
-from serving.local import listen
 
 _SERVER = flags.DEFINE_string("server", None, "Server of a model and an index.")
 _PHOTOGRAPHS = flags.DEFINE_integer("photographs", 512, "Pictures that are drawn and indexed.")
@@ -47,7 +44,7 @@ def main(_) -> None:
             while explorer.state()["photographs"]["photographs"] < _PHOTOGRAPHS.value:
                 time.sleep(0.2)
             explorer.photographs.stop()
-        page = stack.enter_context(_page(explorer, options))
+        page = stack.enter_context(server.in_thread(explorer, options))
         http = stack.enter_context(httpx.Client(base_url=page))
 
         def bare(words: str) -> None:
@@ -88,19 +85,6 @@ def _draw(folder: Path) -> str:
         fields = PIL.Image.fromarray(random.integers(0, 256, (3, 4, 3), np.uint8))
         fields.resize((64, 48)).save(folder / f"{number}.png")
     return str(folder)
-
-
-@contextlib.contextmanager
-def _page(explorer: Explorer, options: ExplorerOptions) -> Iterator[str]:
-    socket = listen("port", options)
-    served = server.create_server(explorer, options)
-    thread = threading.Thread(target=served.run, kwargs={"sockets": [socket]})
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{socket.getsockname()[1]}"
-    finally:
-        served.should_exit = True
-        thread.join()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import contextlib
 import os
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
@@ -19,7 +18,6 @@ from playwright.sync_api import Page, sync_playwright
 
 from serving.explorer import server
 from serving.explorer.options import ExplorerOptions
-from serving.local import listen
 
 CHROMIUM = "/usr/bin/chromium"
 ARGUMENTS = (
@@ -82,15 +80,10 @@ def explored(options: ExplorerOptions):
     explorer = server.create_explorer(options)
     while explorer.state()["photographs"]["photographs"] < len(PHOTOGRAPHS):
         time.sleep(0.1)
-    page = listen("port", options)
-    served = server.create_server(explorer, options)
-    thread = threading.Thread(target=served.run, kwargs={"sockets": [page]})
-    thread.start()
     try:
-        yield f"http://127.0.0.1:{page.getsockname()[1]}"
+        with server.in_thread(explorer, options) as address:
+            yield address
     finally:
-        served.should_exit = True
-        thread.join()
         explorer.close()
 
 

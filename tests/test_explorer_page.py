@@ -378,9 +378,12 @@ COLOUR = """async (image) => {
 
 
 def test_a_file_of_the_same_name_in_another_folder_is_another_picture(page, explorer, folder):
-    def is_strongest(selector: str, channel: int) -> None:
-        colours = page.locator(selector).evaluate(COLOUR)
-        assert colours.index(max(colours)) == channel
+    def wait_for_colour(selector: str, channel: int) -> None:
+        def is_strongest() -> bool:  # the page looks at its state every few seconds
+            colours = page.locator(selector).evaluate(COLOUR)
+            return colours.index(max(colours)) == channel
+
+        served.wait_for(is_strongest)
 
     for channel in (0, 2):
         (folder / "below" / str(channel)).mkdir()
@@ -394,15 +397,13 @@ def test_a_file_of_the_same_name_in_another_folder_is_another_picture(page, expl
             served.wait_for(lambda c=channel: explorer.folder().endswith(f"/{c}"))
             page.get_by_role("link", name="Caption", exact=True).click()
             page.locator("#suggested img").wait_for()
-            page.wait_for_timeout(1500)
-            is_strongest("#suggested img", channel)
+            wait_for_colour("#suggested img", channel)
             page.get_by_role("link", name="Search", exact=True).click()
             page.locator("#results img").wait_for()
-            page.wait_for_timeout(300)
-            is_strongest("#results img", channel)
+            wait_for_colour("#results img", channel)
             page.locator("#results a.open").click()
             page.locator(f".captions .word >> text={tiny.COLOURS[channel]}").first.wait_for()
-            is_strongest("#picture", channel)
+            wait_for_colour("#picture", channel)
     finally:
         explorer.photographs.begin(str(folder))
         for channel in (0, 2):

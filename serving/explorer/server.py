@@ -1,9 +1,11 @@
 """Starts the explorer: who answers, which folder, and the page on a port."""
 
+import contextlib
 import os
 import socket
 import threading
 import webbrowser
+from collections.abc import Iterator
 from urllib.parse import quote
 
 import uvicorn
@@ -111,6 +113,20 @@ def create_server(explorer: Explorer, options: ExplorerOptions) -> uvicorn.Serve
             timeout_graceful_shutdown=_GRACE_SECONDS,
         )
     )
+
+
+@contextlib.contextmanager
+def in_thread(explorer: Explorer, options: ExplorerOptions) -> Iterator[str]:
+    """The address of the page, which a thread serves while the context lasts."""
+    page = listen("port", options)
+    server = create_server(explorer, options)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [page]})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{page.getsockname()[1]}"
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def _address(options: ExplorerOptions, port: int) -> str:
