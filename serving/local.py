@@ -69,9 +69,8 @@ def serve(options: LocalOptions) -> None:
 def _return_memory() -> None:
     """Lets large blocks of memory go back to the system as soon as they are free.
 
-    By default glibc keeps blocks of up to 32 MB in heaps, several for every core, which small
-    blocks between them hold: after half an hour of large requests and new versions 800 MB of a
-    server's memory were of no use.
+    By default glibc keeps blocks of up to 32 MB in heaps, several for every core, where small
+    blocks between them hold them: every new version left some megabytes behind.
     """
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
         mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
