@@ -21,7 +21,7 @@ def run(main, *arguments, **named):
 
 
 async def upload(uploads, size, seconds=0.0, received=1, answered=None):
-    """Sends a request that takes so many seconds to arrive."""
+    """Sends a request that takes `seconds` to arrive."""
 
     async def content():
         await asyncio.sleep(seconds)
