@@ -43,7 +43,7 @@ import mrnn_tf
 from export import index_check, index_parts, saved_model, store
 from export.index_parts import MakePart
 from export.index_signatures import IndexServable
-from mrnn_tf import batch, files, schema, versions
+from mrnn_tf import batch, files, memory, schema, versions
 from mrnn_tf.config import SAMPLE_SIZE
 from mrnn_tf.errors import UserError
 from mrnn_tf.retrieval.index import Entries, Header, Index
@@ -116,10 +116,13 @@ def _build_index(options: IndexOptions, claimed: contextlib.ExitStack) -> str:
     # The index, and the servable around it.
     sampled = index_parts.read_sample(path)
     index = _assemble(run, [old, *entries] if old else entries, sampled, seed)
+    old = entries = None  # they are in the index
+    memory.give_back()
     names = [field.name for field in dataclasses.fields(IndexSettings)]
     settings = IndexSettings(**{name: getattr(options, name) for name in names})
     saved_model.number_names_anew()  # a job that went on has traced less by now
     servable = IndexServable(run, index, settings)
+    index = servable.index  # its images are those of the searcher
     saved_model.write(
         servable,
         run,

@@ -5,6 +5,7 @@ or with too many words, or for zero or non-finite features, the rest is "" with
 `schema.MISSING_LOG_PROB`. An index with fewer than two captioned images has no `caption_reranked`.
 """
 
+import dataclasses
 from collections.abc import Sequence
 
 import numpy as np
@@ -40,10 +41,12 @@ class IndexServable:
     def __init__(self, run: Run, index: Index, settings: IndexSettings):
         self.network, self.vocabulary, self.settings = run.network, run.vocabulary, settings
         self.info = ModelInfo(run, settings.to_dict())
-        self.index, images = index, np.asarray(index.images)
         centres = Centres.of(index.sample)
-        self.searcher = Searcher(Scorer(run.network.model), centres, images, index.table)
+        self.searcher = Searcher(Scorer(run.network.model), centres, index.images, index.table)
         self._similar = RefinedSearch(self.searcher.arrays["images"])
+        # Its images are those of the searcher: there is one copy, once `index` is gone.
+        images = np.asarray(self.searcher.arrays["images"].value())
+        self.index = dataclasses.replace(index, images=images)
         # The last text is empty and stands for a missing one, and for the image of no sentence.
         owners = np.append(np.where(index.owners < 0, len(images), index.owners), len(images))
         self._texts = {

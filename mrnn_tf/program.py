@@ -40,6 +40,7 @@ _ENVIRONMENT = (
     "UnavailableError",
 )
 INTERRUPTED = 130  # the exit code after Ctrl-C
+_NEW_OBJECTS = 50_000  # before garbage is collected: tracing makes many that stay
 _UNUSED = "matplotlib", "sklearn"  # Keras imports them for plots and wrappers
 _OWN = [
     pathlib.Path(__file__).parent.parent / name
@@ -82,6 +83,7 @@ def _quick_imports() -> Iterator[None]:
         yield
     finally:
         gc.freeze()
+        gc.set_threshold(_NEW_OBJECTS)
         gc.enable()
         for name in hidden:
             del sys.modules[name]

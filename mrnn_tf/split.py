@@ -51,10 +51,14 @@ class FeatureReader:
             wanted = np.isin(np.arange(max(rows, default=-1) + 1), rows)
             numbered = tf.data.Dataset.zip(serialized, tf.data.Dataset.from_tensor_slices(wanted))
             serialized = numbered.filter(lambda _, is_wanted: is_wanted).map(lambda one, _: one)
-        dataset = serialized.batch(_BATCH_SIZE).map(self._parse, tf.data.AUTOTUNE)
-        dataset = pipeline.with_pixels(dataset, self._encoder)
+        serialized = serialized.batch(_BATCH_SIZE)
+        if self._encoder:
+            dataset = serialized.map(self._parse, tf.data.AUTOTUNE)
+            parsed = pipeline.with_pixels(dataset, self._encoder).prefetch(2)
+        else:  # little work: less than that of a longer pipeline, which is optimised for each shard
+            parsed = map(self._parse, serialized)
         with records.naming_corruption(self._data):
-            for batch in dataset.prefetch(2):
+            for batch in parsed:
                 ids = batch[schema.IDS].numpy().tolist()
                 features = self._features(batch).numpy()
                 records.check_finite(self._data, ids, features)

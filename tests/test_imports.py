@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 LAYERS = [
-    {"mrnn_tf.schema", "mrnn_tf.errors", "mrnn_tf.extras", "mrnn_tf.escape"},
+    {"mrnn_tf.schema", "mrnn_tf.errors", "mrnn_tf.extras", "mrnn_tf.escape", "mrnn_tf.memory"},
     {"mrnn_tf.config", "mrnn_tf.arrays", "mrnn_tf.fingerprints", "mrnn_tf.progress"},
     {"mrnn_tf.presets", "mrnn_tf.program", "mrnn_tf.files", "mrnn_tf.photos"},
     {"mrnn_tf.checksums", "mrnn_tf.batch"},

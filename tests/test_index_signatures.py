@@ -274,8 +274,9 @@ def test_tied_weights_are_searched_too(run, index):
             assert same(outputs[output], value), (name, output)
 
 
+@memory.needed
 def test_a_hundred_thousand_images_of_512(run, tmp_path):
-    """Written, opened, served, and searched for one image that was put among them."""
+    """Written, opened, served from one copy, and searched for one that was put among them."""
     sizes = {"embedding_1": 8, "embedding_2": 16, "recurrent": 16, "multimodal": 512}
     config = RunConfig(
         ModelConfig(**sizes), TrainConfig(), len(run.vocabulary), 12,
@@ -304,7 +305,10 @@ def test_a_hundred_thousand_images_of_512(run, tmp_path):
     made.save(str(tmp_path / "arrays"))
     opened = Index.load(str(tmp_path / "arrays"), wide.fingerprint)
     assert isinstance(opened.images, np.memmap) and opened.ids[77_777] == b"077777.jpg"
-    servable = IndexServable(wide, opened, SMALL)
+    growth, servable = memory.peak_growth(lambda: IndexServable(wide, opened, SMALL))
+    assert growth < 3 * images.nbytes / 2**20  # the mapped file, the variable, and sketches
+    assert np.shares_memory(servable.index.images, servable.searcher.arrays["images"].value())
+    np.testing.assert_array_equal(servable.index.images, images)
     directory = str(tmp_path / "mrnn_index" / "1")
     saved_model.write(servable, wide, {}, index_check.expected, directory)
     loaded = tf.saved_model.load(directory)

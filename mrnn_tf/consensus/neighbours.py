@@ -16,7 +16,7 @@ MISSING = -1  # a neighbour that does not exist
 TEMPERATURE = 0.4  # of whitened features, which have one scale in every dataset
 _MORE = 16  # candidates beyond those wanted, where equal distances may hide
 _BATCH_SIZE = 64
-_BLOCK = 65536  # images that are refined at once
+_BLOCK = 8192  # images that are refined at once
 
 
 class Near(NamedTuple):
@@ -166,12 +166,12 @@ class RefinedSearch(NeighbourSearch):
 
     def __init__(self, projections: tf.Variable):
         super(NeighbourSearch, self).__init__()
-        self._images, projections = projections, projections.numpy()
-        squares = np.zeros(len(projections), np.float32)
-        products, lengths = np.zeros((2, projections.shape[1]), np.float32)
-        for first in range(0, len(projections), _BLOCK):
-            a = projections[first : first + _BLOCK]
-            refined = scaled_tanh(a).numpy()
+        self._images, images = projections, projections.value()  # `numpy` would copy them
+        squares = np.zeros(images.shape[0], np.float32)
+        products, lengths = np.zeros((2, images.shape[1]), np.float32)
+        for first in range(0, len(squares), _BLOCK):
+            a = images[first : first + _BLOCK]
+            a, refined = np.asarray(a), np.asarray(scaled_tanh(a))
             squares[first : first + _BLOCK] = np.einsum("im,im->i", refined, refined)
             products += np.einsum("im,im->m", a, refined)
             lengths += np.einsum("im,im->m", a, a)

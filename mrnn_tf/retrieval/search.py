@@ -30,6 +30,7 @@ _WORDS_AT_ONCE = 320  # of queries that are searched for together
 _KEPT = 128  # of a shortlist, at least; of a longer one an eighth
 _SENTENCES_AT_ONCE = 128
 _CAST_AT_ONCE = 8192  # vectors; they stay in the processor's cache
+_COPIED_AT_ONCE = 8192  # rows of an array
 
 
 class Hits(NamedTuple):
@@ -361,8 +362,13 @@ def _dense(variable: tf.Variable) -> tf.Tensor:
 
 
 def _variable(array: np.ndarray) -> tf.Variable:
-    array = np.asarray(array)
-    kind = np.int32 if array.dtype.kind == "i" else np.float32
-    if array.dtype.itemsize > 2:
-        array = array.astype(kind, copy=False)
-    return tf.Variable(array, trainable=False)
+    """A variable of an array, copied in blocks: of a whole array TensorFlow makes two copies."""
+    kind = array.dtype
+    if kind.itemsize > 2:
+        kind = np.int32 if kind.kind == "i" else np.float32
+    values = tf.raw_ops.Empty(shape=array.shape, dtype=tf.as_dtype(kind))
+    for first in range(0, len(array), _COPIED_AT_ONCE):
+        block = array[first : first + _COPIED_AT_ONCE].astype(kind, copy=False)
+        rows = tf.range(first, first + len(block))
+        values = tf.raw_ops.InplaceUpdate(x=values, i=rows, v=block)
+    return tf.Variable(values, trainable=False)
