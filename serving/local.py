@@ -33,6 +33,7 @@ import uvicorn
 from absl import logging
 from grpc_health.v1 import health, health_pb2
 
+from mrnn_tf import memory
 from mrnn_tf.config import Config
 from mrnn_tf.errors import UserError
 from serving import rest_api
@@ -47,8 +48,9 @@ from serving.served_version import ServedVersion
 # Connections that are accepted at once: few, so that each is read before many others come.
 _BACKLOG = 128
 _POLLS_TO_TRIM = 10
-_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # of glibc's malloc.h
-_MMAP_BYTES = 1 << 20
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # of glibc's malloc.h
+_HEAP_BYTES = 32 << 20  # the largest block of a heap; glibc allows no more
+_KEPT_BYTES = 512 << 20  # at the end of a heap, until memory is given back
 _LOG_LINES, _LOG_SECONDS = 10, 60.0  # warnings and errors of one place in the code
 
 
@@ -67,13 +69,16 @@ def serve(options: LocalOptions) -> None:
 
 
 def _return_memory() -> None:
-    """Lets large blocks of memory go back to the system as soon as they are free.
+    """Lets freed memory go back to the system, where `memory.give_back` sends it now and then.
 
-    By default glibc keeps blocks of up to 32 MB in heaps, several for every core, where small
-    blocks between them hold them: every new version left some megabytes behind.
+    oneDNN's own allocator never gives back what many runs at once have needed. By default glibc
+    has several heaps for every core, and large blocks come from outside them, at the cost of new
+    pages for each.
     """
+    os.environ.setdefault("TF_ONEDNN_USE_SYSTEM_ALLOCATOR", "1")
     if mallopt := getattr(ctypes.CDLL(None), "mallopt", None):
-        mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+        mallopt(_M_MMAP_THRESHOLD, _HEAP_BYTES)
+        mallopt(_M_TRIM_THRESHOLD, _KEPT_BYTES)
         mallopt(_M_ARENA_MAX, os.cpu_count() or 1)
 
 
@@ -153,13 +158,12 @@ async def _watch(
         await models.poll()
     await healthy.set("", health_pb2.HealthCheckResponse.SERVING)
     print(f"next: python -m serving.client status{flags}", flush=True)
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc
     for polls in itertools.count():
         await asyncio.sleep(options.poll_seconds)
         await models.poll()
         log_limit.begin_anew()
-        if trim and polls % _POLLS_TO_TRIM == 0:
-            await asyncio.to_thread(trim, 0)  # what large requests have freed goes back
+        if polls % _POLLS_TO_TRIM == 0:
+            await asyncio.to_thread(memory.give_back)  # what large requests have freed
 
 
 def _client_flags(host: str, port: int) -> str:
