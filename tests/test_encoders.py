@@ -70,8 +70,8 @@ def test_crops_are_encoded_by_chunks():
     with tf.GradientTape() as tape:
         features = encoder.encode(tf.zeros([7, 10, 7, 7, 3]))
         total = tf.reduce_sum(features)
-    # 70 windows in chunks of 32, 32 and 6.
-    np.testing.assert_allclose(features[:, 0], [32, 32, 32, 32, 32, 32, (4 * 32 + 6 * 6) / 10])
+    assert encoders.WINDOWS_AT_ONCE == 8  # eight chunks of 8 windows, and one of 6
+    np.testing.assert_allclose(features[:, 0], [8, 8, 8, 8, 8, 8, (4 * 8 + 6 * 6) / 10])
     [gradient] = tape.gradient(total, [variable.value for variable in model.trainable_variables])
     np.testing.assert_allclose(gradient, total, rtol=1e-5)
 
