@@ -19,6 +19,7 @@ REPORT_DIR = "report"
 
 # Files of a report: the one that is written last.
 SCORES_FILE = "scores.json"
+DETAILS_FILE = "details.json"
 
 # Files of a version of a servable: the one that is written last, the checksums of all, and the
 # warm-up requests.

@@ -138,7 +138,8 @@ def test_evaluation_from_python_with_curves_from_elsewhere(tiny_job, tiny_data, 
     options = EvaluateOptions(**given, beam=2, widths=(), n_best=2, tensorboard_dir=logs)
     scores = evaluate_run(options)
     written = json.loads((job_dir / "report" / "scores.json").read_text())
-    assert {*written.pop("checksums")} == {"nbest.json", "references.json", "results.json"}
+    expected = {"details.json", "nbest.json", "references.json", "results.json"}
+    assert {*written.pop("checksums")} == expected
     assert written.pop("checksum") and written == json.loads(json.dumps(scores))
     assert list(scores["captions"]) == ["greedy", "beam 2"]
     assert f"next: open {job_dir}/report/report.html" in capsys.readouterr().out

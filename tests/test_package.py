@@ -26,7 +26,8 @@ ROOT = Path(__file__).parent.parent
 TOPS = test_imports.TOPS
 TRAIN_PROGRAMS = (
     "trainer.prepare", "trainer.task", "trainer.evaluate", "trainer.rerank", "mrnn_tf.metrics",
-    "trainer.ensemble", "export.task", "export.index", "export.captions", "export.pretrained",
+    "trainer.ensemble", "trainer.paper", "export.task", "export.index", "export.captions",
+    "export.pretrained",
 )  # fmt: skip
 SERVE_PROGRAMS = ("serving.local", "serving.explorer")
 PROGRAMS = dict.fromkeys(TRAIN_PROGRAMS, "train") | dict.fromkeys(SERVE_PROGRAMS, "serve")

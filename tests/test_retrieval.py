@@ -69,16 +69,20 @@ def test_sentences_are_ranked_as_by_the_full_matrix_with_every_normaliser(run, e
     everything, scores, sampled, sample = full
     scorer = Scorer(run.network.model)
     at_mean = scorer.matrix(scorer.read(everything.words), sample.mean(axis=0)[None])
-    expected = {
-        "sample": marginal.log_mean_exp(sampled),
-        "mean": at_mean[:, 0],
-        "none": np.zeros(len(scores)),
+    words = np.count_nonzero(everything.words, axis=1)[:, None]
+    normalised = {
+        "sample": scores - marginal.log_mean_exp(sampled)[:, None],
+        "mean": scores - at_mean,
+        "none": scores,
+        # The perplexity of a sentence to that with the mean image, by which Kiros et al. rank.
+        "kiros": np.exp(-at_mean / words) / np.exp(-scores / words),
     }
     found = evaluated.figures
-    assert list(found)[1] == "image to text, sample" and len(found) == 4
-    for name, norm in expected.items():
-        ranks = first_ranks(scores - norm[:, None], everything.owner)
+    assert list(found)[1] == "image to text, sample" and len(found) == 5
+    for name, values in normalised.items():
+        ranks = first_ranks(values, everything.owner)
         assert found[f"image to text, {name}"] == ranking.summary(ranks), name
+        np.testing.assert_array_equal(evaluated.ranks[f"image to text, {name}"], ranks)
     assert found["image to text, sample"]["r_5"] >= 60
 
 
@@ -89,6 +93,29 @@ def test_matches_are_found_among_the_sentences_of_the_nearest_images(evaluated, 
              for i in range(12)]  # fmt: skip
     curve = ranking.match_curve(ranks, [36] * 12)  # all images are near where there are twelve
     np.testing.assert_allclose(evaluated.curves["image to text"], curve, atol=1e-9)
+
+
+def test_the_shortlist_of_iapr_tc_12_is_the_hundred_nearest_images(run, tiny_data, tmp_path):
+    """The protocol of Kiros et al. on a dataset with one sentence an image, and over a hundred."""
+    data = tiny.write(str(tmp_path / "data"), (("test", 130),), captions_each=1)
+    split = Split.read(run, data, "test")
+    training = Split.read(run, tiny_data, "train").features
+    found = rank_split(run, split, training, SETTINGS, str(tmp_path / "work"))
+    scorer = Scorer(run.network.model)
+    everything = Pool.of(run, scorer, split)
+    rows = marginal.sample_rows(len(training), SETTINGS.sample, SETTINGS.sample_seed)
+    read = scorer.read(everything.words)
+    sampled = scorer.matrix(read, scorer.project(training[rows]))
+    scores = scorer.matrix(read, everything.images) - marginal.log_mean_exp(sampled)[:, None]
+    ranks = []
+    for image, features in enumerate(split.features):
+        distances = np.linalg.norm(split.features - features, axis=1)
+        near = np.argsort(distances, kind="stable")[:100]
+        assert image in near
+        ranks.append([1 + (scores[near, image] > scores[image, image] + 1e-4).sum()])
+    expected = ranking.match_curve(np.array(ranks), [100] * 130)
+    np.testing.assert_allclose(found.curves["image to text"], expected, atol=1e-9)
+    assert dict(found.curves["image to text"])[100.0] == 1.0
 
 
 def test_few_softmax_rows_are_needed(evaluated):
@@ -165,7 +192,10 @@ def test_the_program_ranks_and_shows(tiny_job, tiny_data, tmp_path):
         assert curve[0] == [0.0, 0.0] and curve[-1] == [100.0, 1.0]
     page = (tmp_path / "out" / "report.html").read_text()
     assert "R@10" in page and "percent retrieved" in page and "Sentences of an image" in page
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["report.html", "scores.json"]
+    names = ["details.json", "report.html", "scores.json"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == names
+    details = json.loads((tmp_path / "out" / "details.json").read_text())["retrieval"]
+    assert len(details["ranks"]["image to text, kiros"]) == 7
 
 
 def test_what_cannot_be_ranked_is_refused(tiny_job, tmp_path):

@@ -79,6 +79,7 @@ def write(
     shards: int = 2,
     captioned: bool = True,
     pictures: bool = False,
+    captions_each: int = 3,
 ) -> str:
     """Writes the records; image i shows colour i % 3 and thing i % 4."""
     tf.io.gfile.makedirs(directory)
@@ -92,11 +93,12 @@ def write(
                     features = rng.normal(0, 0.05, FEATURE_SIZE).astype(np.float32)
                     features[colour] += 1
                     features[3 + thing] += 1
-                    captions = captions_of(colour, thing) if captioned else []
+                    captions = captions_of(colour, thing)[:captions_each] if captioned else []
                     training += captions if split == schema.TRAIN else []
                     encoded = picture(colour) if pictures else None
                     writer.write(records.serialize(f"{split}-{i}.jpg", captions, features, encoded))
-        splits[split] = records.SplitCounts(count, 3 * count if captioned else 0, shards)
+        captions = captions_each * count if captioned else 0
+        splits[split] = records.SplitCounts(count, captions, shards)
     vocabulary = text.Vocabulary.build(training, min_count=2)
     if training:
         vocabulary.save(tf.io.gfile.join(directory, schema.VOCABULARY_FILE))

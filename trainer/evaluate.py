@@ -7,14 +7,15 @@ Example:
 
 captions writes results.json (COCO's format), nbest.json and references.json; rerank chooses among
 the n-best captions by the nearest training images; retrieval ranks all images by every sentence and
-all sentences by every image, exactly, and goes on where it was stopped. All write scores.json and
-report.html. Records without captions get captions but no scores. --data may be another dataset than
-the run was trained on, with features of the same encoder; --reference_data then names the one with
-the training images and captions.
+all sentences by every image, exactly, and goes on where it was stopped; neighbours compares the
+nearest training images by original and by refined features. All write scores.json, details.json
+(what was said, ranked and found, image by image) and report.html. Records without captions get
+captions but no scores. --data may be another dataset than the run was trained on, with features of
+the same encoder; --reference_data then names the one with the training images and captions.
 """
 
 from mrnn_tf import program
-from trainer.options import CAPTIONS, RERANK, RETRIEVAL, TASKS, Decoding, EvaluateOptions
+from trainer.options import CAPTIONS, NEAREST, RERANK, RETRIEVAL, TASKS, Decoding, EvaluateOptions
 
 if __name__ == "__main__":  # before all other imports: --help needs no TensorFlow
     program.main("trainer.evaluate:main", EvaluateOptions)
@@ -39,7 +40,7 @@ from mrnn_tf.model.words import nearest_words
 from mrnn_tf.run import Run
 from mrnn_tf.split import Split
 from mrnn_tf.verification import verify
-from trainer.evaluation import captions, rerank, retrieval
+from trainer.evaluation import captions, neighbours, rerank, retrieval
 from trainer.report import curves, page
 
 # Beside the rows of retrieval in scores.json: of the second pass; mean shares by percentage.
@@ -86,8 +87,8 @@ class Context:
         return tf.io.gfile.join(self.options.output, name)
 
 
-# What an evaluator gives: figures for scores.json, and fields of the report.
-Evaluated = tuple[dict[str, Any], dict[str, Any]]
+# What an evaluator gives: figures for scores.json, fields of the report, and details.
+Evaluated = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
 
 
 def evaluate(options: EvaluateOptions) -> dict[str, Any]:
@@ -110,14 +111,16 @@ def _evaluate(options: EvaluateOptions, claimed: contextlib.ExitStack) -> dict[s
     options = dataclasses.replace(options, tasks=_tasks(options))
     context = Context(options, run, Split.read(run, options.data, options.split))
     claimed.enter_context(files.alone_in(options.output))
-    figures, sections = {}, {}
+    figures, sections, details = {}, {}, {}
     for task in options.tasks:
-        figures[task], section = EVALUATORS[task](context)
+        figures[task], section, details[task] = EVALUATORS[task](context)
         sections |= section
     facts = _facts(context)
     scores = {**facts, **figures}
     written = ["results.json", "nbest.json"] if CAPTIONS in figures else []
     written += ["references.json"] if written and context.split.has_captions else []
+    files.write_json(context.path(schema.DETAILS_FILE), details)
+    written.append(schema.DETAILS_FILE)
     checksums.write(context.path(schema.SCORES_FILE), scores, options.output, written)
     report = page.Report(
         title=f"{facts['dataset']} described by an m-RNN",
@@ -127,7 +130,10 @@ def _evaluate(options: EvaluateOptions, claimed: contextlib.ExitStack) -> dict[s
         nearest_words=_nearest_words(run),
         **sections,
     )
-    report = dataclasses.replace(report, pictures=context.split.pictures(report.shown))
+    pictures = context.split.pictures(report.shown)
+    if NEAREST in figures:
+        pictures |= context.training.pictures(report.shown)
+    report = dataclasses.replace(report, pictures=pictures)
     files.write_whole(context.path("report.html"), page.render(report))
     _print(context, figures)
     print(f"next: open {context.path('report.html')}")
@@ -156,7 +162,7 @@ def evaluate_captions(context: Context) -> Evaluated:
         page.Example(image, references[image], chosen, cider.get(image))
         for image, chosen in captioned.chosen.items()
     ]
-    return figures, {"scores": figures, "examples": examples}
+    return figures, {"scores": figures, "examples": examples}, {"captions": captioned.best}
 
 
 def evaluate_rerank(context: Context) -> Evaluated:
@@ -166,7 +172,9 @@ def evaluate_rerank(context: Context) -> Evaluated:
         context.run, context.split, training, context.captions.n_best, settings
     )
     note = f"k {settings.k}, {NEIGHBOUR_FEATURES[0]} features, {len(training):,} training images"
-    return reranking.figures, {"reranking": reranking, "reranking_note": note}
+    section = {"reranking": reranking, "reranking_note": note}
+    changes = [dataclasses.asdict(change) for change in reranking.changes]
+    return reranking.figures, section, {"captions": reranking.captions, "changes": changes}
 
 
 def evaluate_retrieval(context: Context) -> Evaluated:
@@ -174,10 +182,24 @@ def evaluate_retrieval(context: Context) -> Evaluated:
     data = context.run, context.split, context.training.features
     ranking = retrieval.rank_split(*data, context.options, context.path("retrieval.work"))
     more = {SOFTMAX_SHARE: ranking.softmax_share, MATCHES: ranking.curves}
-    return ranking.figures | more, {"ranking": ranking}
+    ranks = {row: values.tolist() for row, values in ranking.ranks.items()}
+    details = {"ranks": ranks, "searches": ranking.searches}
+    return ranking.figures | more, {"ranking": ranking}, details
 
 
-EVALUATORS = {CAPTIONS: evaluate_captions, RERANK: evaluate_rerank, RETRIEVAL: evaluate_retrieval}
+def evaluate_neighbours(context: Context) -> Evaluated:
+    """The nearest training images by original and by refined features."""
+    found = neighbours.compare_neighbours(context.run, context.split, context.training)
+    details = {"agreement": found.agreement, "examples": found.examples}
+    return found.figures, {"neighbourhoods": found}, details
+
+
+EVALUATORS = {
+    CAPTIONS: evaluate_captions,
+    RERANK: evaluate_rerank,
+    RETRIEVAL: evaluate_retrieval,
+    NEAREST: evaluate_neighbours,
+}
 
 
 def _tasks(options: EvaluateOptions) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ class Trainer(orbit.AbstractTrainer):
         with strategy.scope():
             self._sums = tf.Variable(tf.zeros([3], tf.float64))  # total, count and words of `Terms`
             self._norm = tf.Variable(0.0)
+            self._highest_norm = tf.Variable(0.0)
             self._failed = tf.Variable(-1, dtype=tf.int64)
         self._replica_step = tf.function(self._cost_and_update, jit_compile=config.jit_compile)
         self._loop = tf.function(orbit.utils.create_tf_while_loop_fn(self._train_step))
@@ -49,12 +50,14 @@ class Trainer(orbit.AbstractTrainer):
         """Trains for a number of steps; returns what was measured over them."""
         began = time.monotonic()
         self._sums.assign([0.0] * 3)
+        self._highest_norm.assign(0.0)
         self._loop(self.iterator, num_steps)
         total, count, words = self._sums.numpy().tolist()
         return {
             **self._objective.measured(total / count),
             "learning_rate": float(self._optimizers[0].learning_rate),
-            "gradient_norm": float(self._norm.numpy()),
+            "gradient_norm": float(self._norm.numpy()),  # of the last step, before clipping
+            "highest_gradient_norm": float(self._highest_norm.numpy()),
             "words_per_second": words / (time.monotonic() - began),
         }
 
@@ -66,6 +69,7 @@ class Trainer(orbit.AbstractTrainer):
         )
         self._sums.assign_add(tf.cast([terms.total, terms.count, terms.words], tf.float64))
         self._norm.assign(norm)
+        self._highest_norm.assign(tf.maximum(self._highest_norm.read_value(), norm))
         ok = tf.math.is_finite(terms.cost) & tf.math.is_finite(norm) | (self._failed >= 0)
         self._failed.assign(tf.where(ok, self._failed.read_value(), self._step + 1))
         self._step.assign_add(1)

@@ -25,7 +25,8 @@ from mrnn_tf.config import (
 from mrnn_tf.presets import PRESETS
 
 WORK = ".work"  # in the folder of a dataset, until it is whole
-CAPTIONS, RERANK, RETRIEVAL = TASKS = ("captions", "rerank", "retrieval")  # of an evaluation
+# Of an evaluation.
+CAPTIONS, RERANK, RETRIEVAL, NEAREST = TASKS = ("captions", "rerank", "retrieval", "neighbours")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -209,3 +210,33 @@ class RerankOptions(RerankSettings, Verification):
     @property
     def source(self) -> str:
         return f"the split {self.split} of {self.data}"
+
+
+PAPER_TABLES = ("generation", "retrieval", "server", "recurrent", "rerank", "variants")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PaperOptions(Config):
+    """Which tables are made of which datasets, and by how many runs."""
+
+    data: tuple[str, ...] = field(
+        REQUIRED, "records made by trainer.prepare, each as NAME=DIR or DIR"
+    )
+    output: str = field(REQUIRED, "folder for paper.md, paper.json and paper.html")
+    runs: str | None = field(None, "folder for the run directories; default: runs/ in the output")
+    tables: tuple[str, ...] = field(
+        PAPER_TABLES, "which tables", choices=(*PAPER_TABLES, "presets", "photographs")
+    )
+    rows: tuple[str, ...] | None = field(None, "only these rows of the tables")
+    split: str = field(schema.VAL, "the split that is evaluated", choices=schema.SPLITS)
+    seeds: int = field(3, "runs of every row that supports a claim, with the seeds 0, 1, ...",
+                       at_least=1)  # fmt: skip
+    preset: str = field(
+        "paper", "settings of rows without a preset of their own", choices=tuple(sorted(PRESETS))
+    )
+    epochs: float | None = field(None, "epochs of every row; default: its own", at_least=0.001)
+    jobs: int = field(1, "runs side by side; they share the cores", at_least=1)
+    train: bool = field(
+        True, "make the runs that are missing; --notrain takes those that are there"
+    )
+    meteor: bool = field(False, "run METEOR too, where there is Java")

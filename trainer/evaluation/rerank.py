@@ -43,6 +43,7 @@ class Reranking:
 
     figures: dict[str, dict[str, float]]  # row -> metric -> value; empty without references
     changes: list[RankChange]  # a few images whose first caption changed
+    captions: dict[str, dict[str, str]]  # row -> image id -> the caption chosen; as `figures`
 
 
 def rerank_split(
@@ -65,15 +66,15 @@ def rerank_split(
     oracle = Oracle(references, {image: n_best[image].captions for image in references})
     changes = _changes(n_best, scores[ROWS["cider"]], oracle.cider)  # as in the paper
     if not oracle.cider:
-        return Reranking({}, changes)
+        return Reranking({}, changes, {})
     scores = {TOP_1: dict.fromkeys(n_best, np.zeros(1)), **scores}
     scores |= {"oracle_bleu": oracle.bleu, "oracle_cider": oracle.cider}
     references = {image: references[image] for image in oracle.cider}
-    figures = {}
+    figures, chosen = {}, {}
     for row, values in scores.items():
-        chosen = {i: n_best[i].captions[order(values[i])[0]] for i in references}
-        figures[row] = metrics.evaluate(references, chosen, meteor=False).overall
-    return Reranking(figures, changes)
+        chosen[row] = {i: n_best[i].captions[order(values[i])[0]] for i in references}
+        figures[row] = metrics.evaluate(references, chosen[row], meteor=False).overall
+    return Reranking(figures, changes, chosen)
 
 
 def find_neighbours(

@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -29,6 +30,7 @@ from mrnn_tf.split import Split
 from trainer.options import RetrievalSettings
 
 TEXT_TO_IMAGE, IMAGE_TO_TEXT = "text to image", "image to text"
+KIROS = "kiros"  # the row of the normaliser that the paper compares its own with
 _BLOCK = 128  # sentences
 _ROUNDING = 1e-3  # of a bound
 _TIE = 1e-4  # less is the rounding of two ways to one score
@@ -36,10 +38,32 @@ _CURVE_IMAGES = 100  # nearest images whose sentences an image's are found among
 _QUERIES, _SHOWN = 6, 3  # searches to look at in each direction, and results of each
 _SHOWN_AMONG = 100  # images whose sentences they search
 
-Normalisers = dict[str, np.ndarray]  # what may stand for log P(s) [S]; the chosen one first
 SearchExample = tuple[str, list[tuple[str, float, bool]]]  # a query; results, scores, right?
 # Name -> arrays [S, ...] of what a function makes of every block of sentences.
 InBlocks = Callable[[str, Callable[[np.ndarray], dict]], dict[str, np.ndarray]]
+
+
+class Normaliser(NamedTuple):
+    """How sentences are compared: by (log P(s|I) - log P(s)) / words.
+
+    Kiros et al. divide the perplexity of a sentence by that with the mean image, so that theirs is
+    a mean over words; with all other normalisers `words` is 1.
+    """
+
+    log_probs: np.ndarray  # what stands for log P(s) [S]
+    words: np.ndarray  # [S]
+
+    def scores(self, log_probs: np.ndarray) -> np.ndarray:
+        """The scores [S] of sentences with their log P(s|I) [S]."""
+        return (log_probs - self.log_probs) / self.words
+
+    def needed(self, scores: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """The log P(s|I) [rows, I] with which sentences have the scores [I] of every image."""
+        column = rows[:, np.newaxis]
+        return self.log_probs[column] + scores * self.words[column]
+
+
+Normalisers = dict[str, Normaliser]  # the chosen one first
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +74,7 @@ class Ranking:
     curves: dict[str, list[tuple[float, float]]]  # mean share of matches by percentage retrieved
     softmax_share: float  # softmax rows of the second pass, to those of scoring every pair
     searches: dict[str, list[SearchExample]]  # examples by direction
+    ranks: dict[str, np.ndarray]  # of the queries of every row: sentences, or images
 
 
 @dataclasses.dataclass(frozen=True)
@@ -124,10 +149,12 @@ def rank_split(
     chosen = normalisers[settings.normaliser]
     normalisers = {settings.normaliser: chosen} | normalisers
     scores, share = _second_pass(pool, mean, own, normalisers, in_blocks)
-    figures, curves = _ranks(pool, own, scores, normalisers)
+    ranks = _ranks(pool, own, scores, normalisers)
+    figures = {row: ranking.summary(values) for row, values in ranks.items()}
+    curves = _curves(pool, ranks[TEXT_TO_IMAGE], scores, chosen)
     tf.io.gfile.rmtree(work)
-    examples = _search_some(pool, Centres.of(sample), chosen)
-    return Ranking(figures, curves, share, examples)
+    examples = _search_some(pool, Centres.of(sample), chosen.log_probs)
+    return Ranking(figures, curves, share, examples, ranks)
 
 
 def _in_blocks(
@@ -161,7 +188,9 @@ def _first_pass(
         if not np.isfinite(values).all():  # every comparison with it would be false
             raise UserError(f"log P(s) by {name!r} is not finite: the weights of the run are not.")
     arrays = {name: values.astype(np.float64) for name, values in arrays.items()}
-    return arrays.pop("own"), arrays
+    own, words = arrays.pop("own"), np.count_nonzero(pool.words, axis=1)
+    normalisers = {name: Normaliser(values, np.ones(len(own))) for name, values in arrays.items()}
+    return own, {**normalisers, KIROS: Normaliser(arrays[MEAN], words.astype(np.float64))}
 
 
 def _second_pass(
@@ -169,16 +198,16 @@ def _second_pass(
 ) -> tuple[np.ndarray, float]:
     """Every log P(s|I) [S, I] that matters to a rank, and the share of softmax rows."""
     scorer, images = pool.scorer, tf.constant(pool.images)
-    best = [(norm, pool.per_image(np.maximum, own - norm)) for norm in normalisers.values()]
+    best = [(norm, pool.per_image(np.maximum, norm.scores(own))) for norm in normalisers.values()]
     chosen = next(iter(normalisers.values()))
-    worst = pool.per_image(np.minimum, own - chosen)
+    worst = pool.per_image(np.minimum, chosen.scores(own))
 
     def thresholds(rows: np.ndarray) -> np.ndarray:
         """How much log P [rows, I] a pair needs to matter to any rank."""
         column = rows[:, np.newaxis]
         is_near = pool.near[:, pool.owner[rows]].T  # is the sentence's image near the query image?
-        needed = [own[column], np.where(is_near, chosen[column] + worst, np.inf)]
-        needed += [norm[column] + highest for norm, highest in best]
+        needed = [own[column], np.where(is_near, chosen.needed(worst, rows), np.inf)]
+        needed += [norm.needed(highest, rows) for norm, highest in best]
         return functools.reduce(np.minimum, needed) - _ROUNDING
 
     def compute(rows: np.ndarray) -> dict:
@@ -193,31 +222,40 @@ def _second_pass(
     return arrays["log_probs"], float(arrays["rows"].sum() / every)
 
 
-def _ranks(pool: Pool, own: np.ndarray, scores: np.ndarray, normalisers: Normalisers) -> tuple:
-    """The figures by row, and the curves by direction."""
+def _ranks(
+    pool: Pool, own: np.ndarray, scores: np.ndarray, normalisers: Normalisers
+) -> dict[str, np.ndarray]:
+    """The ranks of the queries of every row; completes the scores [S, I]."""
     if np.isnan(scores).any():  # every comparison with it would be false
         raise UserError("log P(s|I) is NaN for some sentence and image: nothing can be ranked.")
     scores[np.arange(len(own)), pool.owner] = own
-    of_sentences = 1 + (scores > own[:, np.newaxis] + _TIE).sum(axis=1)
-    figures = {TEXT_TO_IMAGE: ranking.summary(of_sentences)}
-    asked = np.unique(pool.owner)
+    ranks = {TEXT_TO_IMAGE: 1 + (scores > own[:, np.newaxis] + _TIE).sum(axis=1)}
+    asked, sentences = np.unique(pool.owner), np.arange(len(own))
     for name, norm in normalisers.items():
-        best = pool.per_image(np.maximum, own - norm)
-        ranks = 1 + (scores - norm[:, np.newaxis] > best + _TIE).sum(axis=0)
-        figures[f"{IMAGE_TO_TEXT}, {name}"] = ranking.summary(ranks[asked])
+        best = pool.per_image(np.maximum, norm.scores(own))
+        of_images = 1 + (scores > norm.needed(best, sentences) + _TIE).sum(axis=0)
+        ranks[f"{IMAGE_TO_TEXT}, {name}"] = of_images[asked]
+    return ranks
 
-    # Matches among the sentences of the nearest images, the protocol of IAPR TC-12.
+
+def _curves(
+    pool: Pool, of_sentences: np.ndarray, scores: np.ndarray, norm: Normaliser
+) -> dict[str, list[tuple[float, float]]]:
+    """The mean shares of matches by direction.
+
+    Sentences are searched among those of the nearest images, the protocol of IAPR TC-12.
+    """
     near_ranks, counts = [], []
-    normalised = scores - next(iter(normalisers.values()))[:, np.newaxis]
-    for image in asked:
+    normalised = scores - norm.log_probs[:, np.newaxis]
+    for image in np.unique(pool.owner):
         others = normalised[pool.near[image, pool.owner], image]
         mine = normalised[pool.owner == image, image]
         near_ranks.append(1 + (others > mine[:, np.newaxis] + _TIE).sum(axis=1))
         counts.append(len(others))
-    all_images = [len(pool.images)] * len(own)
+    all_images = [len(pool.images)] * len(of_sentences)
     by_sentence = ranking.match_curve(of_sentences[:, np.newaxis], all_images)
     by_image = ranking.match_curve(near_ranks, counts)
-    return figures, {TEXT_TO_IMAGE: by_sentence, IMAGE_TO_TEXT: by_image}
+    return {TEXT_TO_IMAGE: by_sentence, IMAGE_TO_TEXT: by_image}
 
 
 def _search_some(pool: Pool, centres: Centres, norm: np.ndarray) -> dict[str, list[SearchExample]]:
@@ -235,12 +273,13 @@ def _search_some(pool: Pool, centres: Centres, norm: np.ndarray) -> dict[str, li
     by_image = searcher.search_sentences(pool.images[queries], _SHOWN).found()
     return {
         TEXT_TO_IMAGE: [
-            (pool.texts[query], [(pool.ids[i], score, i == pool.owner[query]) for i, score in hits])
+            (pool.texts[query], [(pool.ids[i], score, bool(i == pool.owner[query]))
+                                 for i, score in hits])
             for query, hits in zip(chosen, by_sentence, strict=True)
         ],
         IMAGE_TO_TEXT: [
-            (pool.ids[image], [(pool.texts[among[row]], score, pool.owner[among[row]] == image)
-                               for row, score in hits])
+            (pool.ids[image], [(pool.texts[i], score, bool(pool.owner[i] == image))
+                               for i, score in ((among[row], score) for row, score in hits)])
             for image, hits in zip(queries, by_image, strict=True)
         ],
     }  # fmt: skip

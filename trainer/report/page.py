@@ -6,7 +6,6 @@ A `Report` holds plain data; `report.html` beside this file makes the page of it
 
 import base64
 import dataclasses
-import json
 import math
 from collections.abc import Sequence
 
@@ -15,9 +14,10 @@ import tensorflow as tf
 from mrnn_tf import schema
 from mrnn_tf.captioner import Caption
 from mrnn_tf.vision import images
+from trainer.evaluation.neighbours import Neighbourhoods
 from trainer.evaluation.rerank import Reranking
 from trainer.evaluation.retrieval import Ranking
-from trainer.report import plots, templates
+from trainer.report import plots, published, templates
 
 # The columns of the paper's tables, in their order.
 CAPTION_METRICS = {
@@ -57,6 +57,7 @@ class Report:
     reranking: Reranking | None = None
     reranking_note: str = ""  # how it was done
     ranking: Ranking | None = None
+    neighbourhoods: Neighbourhoods | None = None
     # The encoded images with the ids in `shown`, as far as there are any.
     pictures: dict[str, bytes] = dataclasses.field(default_factory=dict)
 
@@ -65,7 +66,10 @@ class Report:
         """The ids of the images that the page shows."""
         changes = self.reranking.changes if self.reranking else ()
         examples = (example for group in self.groups.values() for example in group)
-        return {image.image_id for image in (*changes, *examples)}
+        shown = {image.image_id for image in (*changes, *examples)}
+        for image, near in self.neighbourhoods.examples if self.neighbourhoods else ():
+            shown |= {image, *(one for found in near.values() for one in found)}
+        return shown
 
     @property
     def groups(self) -> dict[str, list[Example]]:
@@ -107,12 +111,11 @@ class Report:
         return charts
 
     def published(self, table: str) -> list[dict]:
-        """The rows of the paper for a table, those on the same dataset first and marked `same`."""
-        rows = json.loads((templates.HERE / "published.json").read_text(encoding="utf-8"))
-        rows = [row for row in rows if row["table"] == table]
-        dataset = _plain(self.facts.get("dataset", ""))
+        """The paper's own rows of a table, those on the same dataset first and marked `same`."""
+        rows = published.rows(table) + (published.rows("server") if table == "generation" else [])
+        rows = [row for row in rows if row["own"]]
         for row in rows:
-            row["same"] = bool(dataset) and dataset in _plain(row["dataset"])
+            row["same"] = published.is_same(self.facts.get("dataset", ""), row["dataset"])
         return sorted(rows, key=lambda row: not row["same"])
 
 
@@ -153,7 +156,3 @@ def thumbnail(image: bytes) -> tuple[str, int, int] | None:
     small = images.small_jpeg(pixels, scale).numpy()
     height, width = tf.io.decode_jpeg(small).shape[:2]
     return f"data:image/jpeg;base64,{base64.b64encode(small).decode()}", width, height
-
-
-def _plain(name: str) -> str:
-    return "".join(filter(str.isalnum, name)).casefold()

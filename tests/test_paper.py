@@ -1,0 +1,245 @@
+"""The paper's tables, made by the program from runs on a tiny dataset of the form of IAPR TC-12."""
+
+import dataclasses
+import json
+import shutil
+
+import programs
+import pytest
+import tiny
+
+from mrnn_tf.errors import UserError
+from trainer import train
+from trainer.evaluate import EvaluateOptions, evaluate
+from trainer.experiments import claims, figures, results, runs, tables
+from trainer.experiments.claims import FAILS, HOLDS, OPEN
+from trainer.experiments.results import DatasetResults, RunResult
+from trainer.options import PaperOptions
+from trainer.paper import make_tables
+
+TABLES = ("generation", "retrieval", "recurrent", "rerank", "variants")
+
+
+def make(one):
+    """What the two commands of a run make, without starting processes."""
+    model, training = one.settings
+    train.train(train.TrainOptions(data=one.data, job_dir=one.folder, model=model, train=training))
+    given = {"job_dir": one.folder, "data": one.data, "split": one.options.split}
+    evaluate(EvaluateOptions(**given, output=one.report, tasks=one.row.tasks, widths=(),
+                             meteor=False))  # fmt: skip
+
+
+def options_of(folder):
+    return PaperOptions(
+        data=(f"iaprtc12={folder / 'data'}",),
+        output=str(folder / "out"),
+        preset="demo",
+        epochs=6.0,
+        rows=("mrnn", "rnn_base"),
+        seeds=2,
+        tables=TABLES,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Runs of m-RNN and RNN-Base on images with a sentence each, and the pages of them."""
+    folder = tmp_path_factory.mktemp("paper")
+    counts = (("train", 48), ("val", 12))
+    tiny.write(str(folder / "data"), counts, pictures=True, captions_each=1)
+    options = options_of(folder)
+    for one in runs.plan(options):
+        make(one)
+    make_tables(options)
+    return folder
+
+
+@pytest.fixture
+def options(folder):
+    return options_of(folder)
+
+
+@pytest.fixture
+def content(folder):
+    return json.loads((folder / "out" / "paper.json").read_text())
+
+
+def rows_of(content, table, part=0):
+    found = [each for each in content["tables"] if each["name"] == table][part]
+    return {(row["name"], row["note"]): row for row in found["rows"]}
+
+
+def test_our_rows_stand_below_the_published_ones(content):
+    rows = rows_of(content, "generation")
+    names = [name for name, _ in rows]
+    assert names[:7] == ["LBL", "MLBL-B", "MLBL-F", "Gupta et al. 2012", "Gupta & Mannem 2012",
+                         "RNN-Base", "m-RNN"]  # fmt: skip
+    assert rows["LBL", "test split"]["values"]["perplexity"] == "9.29"
+    ours = rows["m-RNN", "beam 5, 2 seeds"]
+    assert ours["ours"] and len(ours["values"]["bleu_1"]["values"]) == 2
+    values = ours["values"]["perplexity"]
+    assert values["mean"] == pytest.approx(sum(values["values"]) / 2) and values["spread"] >= 0
+    assert "trainer.task --data=data/iaprtc12 --job_dir=runs/iaprtc12/mrnn-0" in ours["command"]
+    assert "trainer.evaluate" in ours["command"]
+
+
+def test_m_rnn_beats_rnn_base(content):
+    rows = rows_of(content, "generation")
+    ours, base = (rows[name, "greedy, 2 seeds"]["values"] for name in ("m-RNN", "RNN-Base"))
+    assert ours["bleu_1"]["mean"] > base["bleu_1"]["mean"]
+    for part in (0, 1):
+        rows = rows_of(content, "retrieval", part)
+        chance = rows["Random, or RNN-Base", "expected"]["values"]["r_1"]["mean"]
+        [best, *_] = [row["values"]["r_1"]["mean"] for row in rows.values()
+                      if row["ours"] and row["name"] == "m-RNN"]  # fmt: skip
+        assert best > chance
+
+
+def test_the_curves_of_matches_are_those_of_the_supplement(content, folder):
+    [shown] = content["figures"]
+    for direction in ("image to text", "text to image"):
+        assert shown["matches"][direction][-1] == [100.0, 1.0]
+    assert len(shown["recalls"]["text to image"]) == 50
+    text = (folder / "out" / "paper.md").read_text()
+    assert "those of the 100 nearest images" in text and "| image to text | " in text
+
+
+def test_every_claim_has_a_verdict_and_its_test(content):
+    assert len(content["claims"]) == len(claims.CLAIMS)
+    by_claim = {one["claim"]: one for one in content["claims"]}
+    image = by_claim["the image makes captions better"]
+    assert image["verdict"] == OPEN and "2 of 3 seeds" in image["figures"]
+    assert image["test"].startswith("bootstrap over 12 images and 2 seeds, p ")
+    assert "no finished run of `nic`" in by_claim[[*by_claim][-1]]["figures"]
+
+
+def test_the_html_page_has_plots_and_pictures(folder):
+    page = (folder / "out" / "paper.html").read_text()
+    assert page.count('<figure class="chart"') == 3 and "data:image/jpeg" in page
+    assert page.count('class="near"') == 6 and "Claims" in page and "highest gradient norm" in page
+    assert "Our runs" in page and "Published" in page and "<script" not in page
+
+
+def test_pages_say_what_is_missing_and_are_made_without_training(folder, options, tmp_path, capsys):
+    runs_dir = shutil.copytree(folder / "out" / "runs", tmp_path / "runs")
+    shutil.rmtree(runs_dir / "iaprtc12" / "rnn_base-1")
+    options = dataclasses.replace(
+        options, output=str(tmp_path / "out"), runs=str(runs_dir), train=False
+    )
+    page = make_tables(options)
+    assert page.missing == ["iaprtc12/rnn_base-1"]
+    text = (tmp_path / "out" / "paper.md").read_text()
+    assert "1 run is not finished: iaprtc12/rnn_base-1" in text
+    assert str(tmp_path) not in text
+    assert f"next: open {tmp_path}/out/paper.html" in capsys.readouterr().out
+    with pytest.raises(UserError, match="No run is finished"):
+        make_tables(dataclasses.replace(options, runs=str(tmp_path / "none")))
+
+
+def test_the_program_goes_on_and_tells_what_failed_after_writing(folder, tmp_path):
+    """Nothing is lost by a run that cannot be made: the pages of the others are there."""
+    runs_dir = shutil.copytree(folder / "out" / "runs", tmp_path / "runs")
+    shutil.rmtree(runs_dir / "iaprtc12" / "rnn_base-1")
+    (runs_dir / "iaprtc12" / "rnn_base-1").mkdir()
+    (runs_dir / "iaprtc12" / "rnn_base-1" / "notes.txt").write_text("not a run")
+    done = programs.run(
+        tmp_path, "trainer.paper", "--data", f"iaprtc12={folder / 'data'}", "--runs", runs_dir,
+        "--output", tmp_path / "out", "--preset=demo", "--epochs=6", "--rows=mrnn,rnn_base",
+        "--seeds=2", f"--tables={','.join(TABLES)}",
+    )  # fmt: skip
+    assert done.code == 1
+    assert "1 of 4 runs failed, the first is iaprtc12/rnn_base-1: --job_dir" in done.error
+    assert "is no run directory" in done.error
+    assert (tmp_path / "out" / "paper.md").exists()
+
+
+def test_the_server_s_table_takes_five_and_forty_references(options):
+    [one, *_] = runs.plan(options)
+    captions = {"1": "a red dog", "2": "a blue boat"}
+    references = {"1": ["a red dog here"] * 39 + ["a red dog"], "2": ["the blue boat"] * 40}
+
+    def result(references):
+        run = RunResult(
+            one, {}, {"captions": {"captions": {"greedy": captions, "beam 5": captions}}}
+        )
+        run.__dict__["references"] = references  # not read from a file
+        return DatasetResults("coco", {"mrnn": [run]}, [])
+
+    [table] = tables.make("server", result(references))
+    values = {row.note: row.cells["bleu_3"].values[0] for row in table.rows if row.is_ours}
+    assert [*values] == [
+        f"{way}, {c}, 1 seed" for c in ("c5", "c40") for way in ("greedy", "beam 5")
+    ]
+    assert values["greedy, c40, 1 seed"] > values["greedy, c5, 1 seed"]
+    assert len([row for row in table.rows if not row.is_ours]) == 4
+    fewer = {image: texts[:7] for image, texts in references.items()}
+    [table] = tables.make("server", result(fewer))
+    assert table.note == "c40 is left out: an image has 7 references."
+    none = {image: texts[:1] for image, texts in references.items()}
+    assert tables.make("server", result(none)) == []
+    [note] = tables.notes(("server",), result(none))
+    assert "needs 5 references of every image, and one has 1" in note
+
+
+def gradients(norms):
+    """Results with the gradient norms of three seeds by row."""
+
+    class Given(RunResult):
+        @property
+        def gradient_norms(self):
+            return [(50, 1.0), (100, self.scores["norm"])]
+
+    class Planned:
+        settings = None, train.TrainConfig()
+
+    rows = {row: [Given(Planned(), {"norm": norm}, {}) for norm in values]
+            for row, values in norms.items()}  # fmt: skip
+    return DatasetResults("tiny", rows, [])
+
+
+@pytest.mark.parametrize(
+    ("relu", "others", "verdict"),
+    [
+        ([2, 3, 4], [20, 30, 40], HOLDS),
+        ([2, 3, 4], [2, 3, 4], FAILS),
+        ([20, 30, 40], [20, 30, 40], FAILS),
+        ([2, 3, 4], [2, 30, 40], OPEN),
+        ([2, 3], [20, 30], OPEN),
+    ],
+)
+def test_gradients_explode_where_they_pass_the_clipping(relu, others, verdict):
+    given = gradients({"mrnn": relu, "sigmoid": others, "scaled_tanh": others})
+    found = claims.exploding_gradients(given)
+    assert found.verdict == verdict
+    if verdict == HOLDS:
+        assert "ReLU 3.00 (0 of 3 above 10)" in found.figures and "p .050" in found.test
+
+
+@pytest.mark.parametrize(
+    ("norms", "verdict"),
+    [([20, 30, 40], HOLDS), ([2, 3, 4], FAILS), ([2, 30, 40], OPEN), ([20, 30], OPEN)],
+)
+def test_small_rates_are_needed_where_gradients_explode_without(norms, verdict, monkeypatch):
+    monkeypatch.setattr(claims, "_perplexity", lambda runs: 20.0)
+    rows = ("vis_in_rnn", "vis_in_rnn_both", "vis_in_rnn_both_shared")
+    found = claims.small_rates(gradients(dict.fromkeys(rows, norms)))
+    assert found.verdict == verdict
+    assert "perplexity of `vis_in_rnn` 20.00 at the rate 0.001" in found.figures
+
+
+def test_the_chance_of_a_random_order():
+    assert tables._found(1, 5, 5000) == pytest.approx(0.001)
+    assert tables._found(10, 1, 10) == 1.0
+    assert tables._found(2, 1, 4) == pytest.approx(0.5)
+
+
+def test_a_dataset_without_ranked_runs_has_no_figures():
+    assert figures.make(DatasetResults("tiny", {}, ["mrnn-0"])) is None
+    assert results.read([]) == []
+
+
+def test_help_has_an_example(tmp_path):
+    done = programs.run(tmp_path, "trainer.paper", "--help")
+    assert "--data flickr8k=data/flickr8k" in done.out and "--jobs" in done.out
+    done = programs.run(tmp_path, "trainer.paper", "--data", "x")
+    assert done.code == 1 and "--output is required" in done.error
