@@ -230,10 +230,11 @@ def variable_bytes(root: tf.Module) -> int:
 def _show(servable: IndexServable, sentence: str) -> None:
     """Prints the images that a sentence finds, and the sentences that the first of them finds."""
     index, searcher = servable.index, servable.searcher
+    exported = servable.settings.k, servable.settings.shortlist  # these searches are traced
     print(f"\nimages for {sentence!r}:")
     words = pad(servable.vocabulary.ids([sentence]).to_list())
-    [images] = searcher.search_images(words, _SHOWN).found()
-    for row, score in images:
+    [images] = searcher.search_images(words, *exported).found()
+    for row, score in images[:_SHOWN]:
         own = np.flatnonzero(index.owners == row)
         caption = index.captions[own[0]] if len(own) else b""
         print(f"{score:9.3f}  {_text(index.ids[row])}  {_text(caption)}")
@@ -245,8 +246,8 @@ def _show(servable: IndexServable, sentence: str) -> None:
         first = images[0][0]
         print(f"\nsentences for {_text(index.ids[first])}:")
         ids = [*index.ids, b""]  # the last is that of no image
-        [sentences] = searcher.search_sentences(index.images[[first]], _SHOWN).found()
-        for row, score in sentences:
+        [sentences] = searcher.search_sentences(index.images[[first]], *exported).found()
+        for row, score in sentences[:_SHOWN]:
             print(f"{score:9.3f}  {_text(ids[index.owners[row]])}  {_text(index.captions[row])}")
     print()
 

@@ -140,23 +140,36 @@ class Searcher:
         `shortlist` nearest candidates: `BY_COUNT` chooses their number, `None` takes all images.
         """
         words, images = tf.cast(words, tf.int32), _dense(self.arrays["images"])
+        asks = tf.reduce_any(words > schema.UNKNOWN_ID, axis=1) & (images.shape[0] > 0)
+        at_once = tf.maximum(1, _WORDS_AT_ONCE // tf.maximum(1, tf.shape(words)[1]))
+        if shortlist is None:
+            first = self.search_images(words, k)  # traced once for both
+
+            def search_all(queries: tf.Tensor) -> Hits:
+                least = tf.gather(first.scores, queries)[:, -1]
+                return self._score_all(*self._expand(tf.gather(words, queries)), least, k)
+
+            hits = _answer(search_all, asks, k, at_once)
+            return hits._replace(softmax_rows=hits.softmax_rows + first.softmax_rows)
         count = listed(images.shape[0], k, shortlist, image_shortlist)
 
         def search(queries: tf.Tensor) -> Hits:
-            sentences = self.scorer.read(tf.gather(words, queries))
-            expansion = self.scorer.expand_around(sentences, self.arrays["points"])
+            sentences, expansion = self._expand(tf.gather(words, queries))
             rows, scores = self._score(sentences, expansion, self._near(expansion, count), k)
             used = tf.math.count_nonzero(scores > -np.inf, axis=1, dtype=tf.int32)
-            rows, scores = _best(rows, scores, k)
-            if shortlist is None:
-                rows, scores, more = self._score_all(sentences, expansion, scores[:, -1], k)
-                used += more
-            lengths = tf.math.count_nonzero(sentences.words, axis=1, dtype=tf.int32)
-            return Hits(rows, scores, (used + len(self._ends)) * lengths)
+            return Hits(*_best(rows, scores, k), self._cost(sentences, used))
 
-        asks = tf.reduce_any(words > schema.UNKNOWN_ID, axis=1) & (images.shape[0] > 0)
-        at_once = tf.maximum(1, _WORDS_AT_ONCE // tf.maximum(1, tf.shape(words)[1]))
         return _answer(search, asks, k, at_once)
+
+    def _expand(self, words: tf.Tensor) -> tuple[EncodedSentences, LocalExpansion]:
+        """Sentences [S, T], read, and expanded at the centres."""
+        sentences = self.scorer.read(words)
+        return sentences, self.scorer.expand_around(sentences, self.arrays["points"])
+
+    def _cost(self, sentences: EncodedSentences, scored: tf.Tensor) -> tf.Tensor:
+        """The softmax rows [S] of sentences by `scored` [S] images and at the centres."""
+        lengths = tf.math.count_nonzero(sentences.words, axis=1, dtype=tf.int32)
+        return (scored + len(self._ends)) * lengths
 
     def _score(
         self, sentences: EncodedSentences, expansion: LocalExpansion, near: tf.Tensor, k: int
@@ -201,7 +214,8 @@ class Searcher:
             best = _best(rows[tf.newaxis], scores[tf.newaxis], k)
             return Hits(*best, tf.size(rows)[tf.newaxis])
 
-        return in_blocks(search_one, tf.size(least), _hits(k), 1)
+        hits = in_blocks(search_one, tf.size(least), _hits(k), 1)
+        return hits._replace(softmax_rows=self._cost(sentences, hits.softmax_rows))
 
     def word_scores(self, words: tf.Tensor, rows: tf.Tensor) -> tf.Tensor:
         """log P(w_t|I) [Q, k, T] of the queries' words [Q, T] by images `rows` [Q, k] found.
