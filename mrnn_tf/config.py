@@ -44,7 +44,7 @@ BY_NEIGHBOURS = ("bleu", "cider", COMBINED)
 ORACLES = ("oracle_cider", "oracle_bleu")
 RERANKING = (MBR, *BY_NEIGHBOURS, *ORACLES)
 # What neighbours are near by; whitened are the refined ones, where the model refines features.
-NEIGHBOUR_FEATURES = ("whitened", "refined", "original")
+NEIGHBOUR_FEATURES = WHITENED, REFINED, ORIGINAL = ("whitened", "refined", "original")
 # What is fixed where nothing else is said.
 MAX_TEXT_WORDS = 200  # of a text that an exported model reads
 MAX_PIXELS = 50 << 20  # of an image; a phone's 50 megapixels are a little more than 50 million

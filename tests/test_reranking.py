@@ -55,6 +55,8 @@ def test_the_rows_are_those_of_the_paper_s_table(reranked):
         "neighbours-bleu",
         "neighbours-cider",
         "combined",
+        "nnref-bleu",
+        "nnref-cider",
         "oracle_bleu",
         "oracle_cider",
     ]

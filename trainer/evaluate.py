@@ -31,7 +31,7 @@ import tensorflow as tf
 from absl import logging
 
 from mrnn_tf import checksums, files, schema
-from mrnn_tf.config import NEIGHBOUR_FEATURES
+from mrnn_tf.config import REFINED, WHITENED
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import captions as metrics
@@ -169,9 +169,15 @@ def evaluate_rerank(context: Context) -> Evaluated:
     """The n-best captions reranked by consensus."""
     settings, training = rerank.RerankSettings(), context.training
     reranking = rerank.rerank_split(
-        context.run, context.split, training, context.captions.n_best, settings
+        context.run,
+        context.split,
+        training,
+        context.captions.n_best,
+        settings,
+        context.options.meteor,
     )
-    note = f"k {settings.k}, {NEIGHBOUR_FEATURES[0]} features, {len(training):,} training images"
+    note = f"k {settings.k}, {WHITENED} features (nnref: {REFINED} ones, which all count alike), "
+    note += f"{len(training):,} training images"
     section = {"reranking": reranking, "reranking_note": note}
     changes = [dataclasses.asdict(change) for change in reranking.changes]
     return reranking.figures, section, {"captions": reranking.captions, "changes": changes}

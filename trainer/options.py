@@ -13,6 +13,7 @@ from mrnn_tf.config import (
     RERANKING,
     SAMPLE,
     SAMPLE_SIZE,
+    WHITENED,
     BeamSearch,
     Config,
     EncoderSettings,
@@ -202,9 +203,7 @@ class RerankOptions(RerankSettings, Verification):
     split: str = field(schema.VAL, "where the images are in the records", choices=schema.SPLITS)
     job_dir: str | None = field(None, "the run whose features tell what is near")
     references: str | None = field(None, "reference captions, for oracles and for tuning")
-    features: str = field(
-        NEIGHBOUR_FEATURES[0], "what neighbours are near by", choices=NEIGHBOUR_FEATURES
-    )
+    features: str = field(WHITENED, "what neighbours are near by", choices=NEIGHBOUR_FEATURES)
     tune: bool = field(False, "cross-validate k and m on the split")
 
     @property

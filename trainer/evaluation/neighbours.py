@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from mrnn_tf.config import NEIGHBOURS, RerankSettings
+from mrnn_tf.config import NEIGHBOURS, ORIGINAL, REFINED, WHITENED, RerankSettings
 from mrnn_tf.consensus.ngrams import Corpus
 from mrnn_tf.consensus.reranking import Comparison
 from mrnn_tf.errors import UserError
@@ -13,7 +13,7 @@ from mrnn_tf.run import Run
 from mrnn_tf.split import Split
 from trainer.evaluation.rerank import find_neighbours
 
-ORIGINAL, REFINED, WHITENED = FEATURES = ("original", "refined", "whitened")
+FEATURES = (ORIGINAL, REFINED, WHITENED)
 _SHOWN, _EACH = 6, 5  # images to look at, and neighbours of each
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
-from mrnn_tf.config import COMBINED, MBR, NEIGHBOUR_FEATURES, RerankSettings
+from mrnn_tf.config import COMBINED, MBR, NEIGHBOUR_FEATURES, REFINED, WHITENED, RerankSettings
 from mrnn_tf.consensus import neighbours, reranking
 from mrnn_tf.consensus.ngrams import Corpus
 from mrnn_tf.consensus.oracle import Oracle
@@ -20,6 +20,8 @@ from mrnn_tf.split import Split
 # The rows of the table, and the methods behind them.
 TOP_1 = "top-1"
 ROWS = {MBR: "mbr", "bleu": "neighbours-bleu", "cider": "neighbours-cider", COMBINED: "combined"}
+# The same with the paper's neighbours: by refined features as they are, all of one weight.
+PAPER_ROWS = {"bleu": "nnref-bleu", "cider": "nnref-cider"}
 _BATCH_SIZE = 1024
 _OF_A_KIND = 2  # images shown that gain most, that gain little, that lose most
 
@@ -47,7 +49,12 @@ class Reranking:
 
 
 def rerank_split(
-    run: Run, split: Split, training: Split, n_best: Mapping[str, NBest], settings: RerankSettings
+    run: Run,
+    split: Split,
+    training: Split,
+    n_best: Mapping[str, NBest],
+    settings: RerankSettings,
+    meteor: bool = False,
 ) -> Reranking:
     """Chooses among the n-best captions of a split by every method.
 
@@ -56,11 +63,16 @@ def rerank_split(
     n_best = {image: hypotheses for image, hypotheses in n_best.items() if hypotheses.captions}
     near = find_neighbours(run, split, training, n_best, settings.k)
     corpus = Corpus.of(training.captions)
-    compared = {name: Comparison(name, corpus)(n_best, near) for name in SIMILARITIES}
+    comparisons = {name: Comparison(name, corpus) for name in SIMILARITIES}
+    compared = {name: comparison(n_best, near) for name, comparison in comparisons.items()}
     scores = {
         row: compared[reranking.similarity_of(method)].scores(method, settings)
         for method, row in ROWS.items()
     }
+    if "multimodal" in run.network.model.wiring.image_to:  # or nothing is refined
+        near = find_neighbours(run, split, training, n_best, settings.k, REFINED)
+        for method, row in PAPER_ROWS.items():
+            scores[row] = comparisons[method](n_best, near).scores(method, settings)
     captions = dict(zip(split.ids, split.captions, strict=True))
     references = {image: captions[image] for image in n_best if any(captions[image])}
     oracle = Oracle(references, {image: n_best[image].captions for image in references})
@@ -73,7 +85,7 @@ def rerank_split(
     figures, chosen = {}, {}
     for row, values in scores.items():
         chosen[row] = {i: n_best[i].captions[order(values[i])[0]] for i in references}
-        figures[row] = metrics.evaluate(references, chosen[row], meteor=False).overall
+        figures[row] = metrics.evaluate(references, chosen[row], meteor=meteor).overall
     return Reranking(figures, changes, chosen)
 
 
@@ -83,7 +95,7 @@ def find_neighbours(
     training: Split,
     images: Iterable,
     k: int,
-    features: str = NEIGHBOUR_FEATURES[0],
+    features: str = WHITENED,
 ) -> neighbours.Near:
     """The k nearest training images of some images of a split, an image itself left out."""
     if features not in NEIGHBOUR_FEATURES:
@@ -92,8 +104,8 @@ def find_neighbours(
         )
     if not training.has_captions:
         raise UserError(f"The training images of {training.source.directory} have no captions.")
-    model, is_whitened = run.network.model, features == "whitened"
-    refine = features == "refined" or (is_whitened and "multimodal" in model.wiring.image_to)
+    model, is_whitened = run.network.model, features == WHITENED
+    refine = features == REFINED or (is_whitened and "multimodal" in model.wiring.image_to)
 
     def refined(values: np.ndarray) -> np.ndarray:
         if not refine:

@@ -32,6 +32,7 @@ from trainer.options import RetrievalSettings
 TEXT_TO_IMAGE, IMAGE_TO_TEXT = "text to image", "image to text"
 KIROS = "kiros"  # the row of the normaliser that the paper compares its own with
 _BLOCK = 128  # sentences
+_BLOCKS_VERSION = 2  # what saved blocks hold; others are not read
 _ROUNDING = 1e-3  # of a bound
 _TIE = 1e-4  # less is the rounding of two ways to one score
 _CURVE_IMAGES = 100  # nearest images whose sentences an image's are found among, for the curve
@@ -141,7 +142,7 @@ def rank_split(
     sample = scorer.project(training_features[rows])
     mean = sample.mean(axis=0)
     facts = [run.config.to_dict(), run.step, split.source.info.fingerprint, split.source.split]
-    facts += [settings.normaliser, settings.images, marginal.SCORED]
+    facts += [settings.normaliser, settings.images, marginal.SCORED, _BLOCKS_VERSION]
     key = hashlib.sha256(json.dumps(facts).encode() + sample.tobytes()).hexdigest()[:16]
     in_blocks = functools.partial(_in_blocks, len(pool.words), tf.io.gfile.join(work, key))
 

@@ -12,9 +12,8 @@ import dataclasses
 import math
 from collections.abc import Callable
 
-from mrnn_tf.config import SAMPLE
+from mrnn_tf.config import ORIGINAL, REFINED, SAMPLE
 from trainer.evaluation.captions import GREEDY
-from trainer.evaluation.neighbours import ORIGINAL, REFINED
 from trainer.evaluation.rerank import ROWS as RERANKED
 from trainer.evaluation.retrieval import IMAGE_TO_TEXT, KIROS
 from trainer.experiments.results import BEAM, DatasetResults, RunResult

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 
 from mrnn_tf import schema
+from mrnn_tf.config import ORIGINAL, REFINED
 from mrnn_tf.data import pipeline
 from trainer.evaluate import MATCHES
 from trainer.evaluation.captions import GREEDY
-from trainer.evaluation.neighbours import ORIGINAL, REFINED
 from trainer.evaluation.retrieval import IMAGE_TO_TEXT
 from trainer.experiments.results import BEAM, DatasetResults, RunResult
 from trainer.experiments.rows import ROWS

@@ -73,7 +73,6 @@ ROWS: dict[str, Row] = {
         "m-RNN-visInRnn, small learning rate",
         {"variant": "vis_in_rnn"},
         _SHORT | {"learning_rate": 3e-4},
-        supports_claim=False,
     ),
     "sigmoid": Row("m-RNN, sigmoid", {"activation": "sigmoid"}),
     "scaled_tanh": Row("m-RNN, scaled tanh", {"activation": "scaled_tanh"}),
