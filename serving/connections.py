@@ -102,8 +102,14 @@ class Connection(H11Protocol):
     def _wait(self) -> None:
         self._end_wait()
         (self._all.idle if self.cycle else self._all.fresh)[self] = None
-        late = "the request did not arrive in time."
-        self._timer = self.loop.call_later(self._all.seconds, self.refuse, 408, late)
+        self._timer = self.loop.call_later(self._all.seconds, self._give_up)
+
+    def _give_up(self) -> None:
+        if self.cycle and not (self.conn.trailing_data[0] or self.transport.get_write_buffer_size()):
+            self._end_wait()
+            self.transport.close()  # it is idle: nobody waits for an answer
+        else:
+            self.refuse(408, "the request did not arrive in time.")
 
     def _end_wait(self) -> None:
         for waiting in (self._all.fresh, self._all.idle):

@@ -114,6 +114,7 @@ async def _serve(options: LocalOptions, log_limit: LogLimit) -> None:
             http=connections.protocol,
             ws="none",
             backlog=_BACKLOG,
+            timeout_keep_alive=options.read_timeout_seconds + 1,  # `Connection` ends it before
             timeout_graceful_shutdown=max(1, round(options.grace_seconds)),
             **quiet,
         )

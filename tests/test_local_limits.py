@@ -1,6 +1,7 @@
 """Requests that do not end, and clients that do not wait: others are answered all the same."""
 
 import contextlib
+import http.client
 import os
 import re
 import socket
@@ -64,6 +65,18 @@ def test_half_sent_requests_end_in_time(server):
                 answer += half.recv(10000) or b"}"
             assert answer.startswith(b"HTTP/1.1 408 Request Timeout\r\n"), case
             assert answer.endswith(b'{"error": "the request did not arrive in time."}'), case
+
+
+def test_a_kept_connection_outlives_the_clients_patience(server):
+    """Clients keep idle connections for 5 s: who asks at the last moment must be answered."""
+    kept = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=30)
+    with contextlib.closing(kept):
+        for pause in (6, 0):
+            kept.request("GET", "/v1/models/toy")
+            answer = kept.getresponse()
+            assert answer.status == 200 and answer.read()
+            time.sleep(pause)
+        assert kept.sock.recv(100) == b""  # later it ends, without a word
 
 
 @pytest.mark.parametrize("case", HALVES)
