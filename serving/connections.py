@@ -105,7 +105,8 @@ class Connection(H11Protocol):
         self._timer = self.loop.call_later(self._all.seconds, self._give_up)
 
     def _give_up(self) -> None:
-        if self.cycle and not (self.conn.trailing_data[0] or self.transport.get_write_buffer_size()):
+        unsent = self.transport.get_write_buffer_size()
+        if self.cycle and not (self.conn.trailing_data[0] or unsent):
             self._end_wait()
             self.transport.close()  # it is idle: nobody waits for an answer
         else:
