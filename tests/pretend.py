@@ -1,6 +1,7 @@
 """Stands for trainer.task and trainer.evaluate in tests of plans: `python -m pretend DO FOLDER`."""
 
 import json
+import os
 import pathlib
 import sys
 import time
@@ -14,6 +15,8 @@ if __name__ == "__main__":
         sys.exit(3)
     if do == "stop":
         sys.exit(75)
+    if do == "environment":
+        sys.exit(any(name.startswith("AIP_") for name in os.environ))
     if do == "wait":
         (folder / "began").touch()
         end = time.monotonic() + 20

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import shutil
 
+import numpy as np
 import programs
 import pytest
 import tiny
@@ -11,9 +12,11 @@ import tiny
 from mrnn_tf.errors import UserError
 from trainer import train
 from trainer.evaluate import EvaluateOptions, evaluate
+from trainer.evaluation.captions import GREEDY
 from trainer.experiments import claims, figures, results, runs, tables
 from trainer.experiments.claims import FAILS, HOLDS, OPEN
-from trainer.experiments.results import DatasetResults, RunResult
+from trainer.experiments.results import BEAM, DatasetResults, RunResult
+from trainer.experiments.significance import PerImage
 from trainer.options import PaperOptions
 from trainer.paper import make_tables
 
@@ -89,7 +92,7 @@ def test_m_rnn_beats_rnn_base(content):
     assert ours["bleu_1"]["mean"] > base["bleu_1"]["mean"]
     for part in (0, 1):
         rows = rows_of(content, "retrieval", part)
-        chance = rows["Random, or RNN-Base", "expected"]["values"]["r_1"]["mean"]
+        chance = rows["Chance", "as any network without the image"]["values"]["r_1"]["mean"]
         [best, *_] = [row["values"]["r_1"]["mean"] for row in rows.values()
                       if row["ours"] and row["name"] == "m-RNN"]  # fmt: skip
         assert best > chance
@@ -181,20 +184,36 @@ def test_the_server_s_table_takes_five_and_forty_references(options):
     assert "needs 5 references of every image, and one has 1" in note
 
 
-def gradients(norms):
-    """Results with the gradient norms of three seeds by row."""
+class Given(RunResult):
+    """A run that has only what its scores say."""
 
-    class Given(RunResult):
-        @property
-        def gradient_norms(self):
-            return [(50, 1.0), (100, self.scores["norm"])]
+    @property
+    def gradient_norms(self):
+        high = 2 * self.scores["peak"]  # the first one is of the warm-up
+        return [(100, 1000.0), (150, 2.0), (200, 2.0), (250, high), (300, 1.0)]
 
-    class Planned:
-        settings = None, train.TrainConfig()
+    def cider(self, decoding=""):
+        noise = np.random.default_rng(0).normal(0, 0.1, 200)
+        return PerImage.of_values(self.scores["cider"] + noise)
 
-    rows = {row: [Given(Planned(), {"norm": norm}, {}) for norm in values]
-            for row, values in norms.items()}  # fmt: skip
-    return DatasetResults("tiny", rows, [])
+    def bleu(self, order, decoding=""):
+        noise = np.random.default_rng(0).normal(0, 0.1, 200)
+        return PerImage.of_values(self.scores["bleu"] + noise)
+
+
+class Planned:
+    settings = None, train.TrainConfig()
+
+
+def given(key, rows):
+    """Results with a score of every seed by row; the other scores are 1."""
+    made = {
+        row: [
+            Given(Planned(), {"peak": 1, "cider": 1, "bleu": 1, key: value}, {}) for value in values
+        ]
+        for row, values in rows.items()
+    }
+    return DatasetResults("tiny", made, [])
 
 
 @pytest.mark.parametrize(
@@ -207,24 +226,56 @@ def gradients(norms):
         ([2, 3], [20, 30], OPEN),
     ],
 )
-def test_gradients_explode_where_they_pass_the_clipping(relu, others, verdict):
-    given = gradients({"mrnn": relu, "sigmoid": others, "scaled_tanh": others})
-    found = claims.exploding_gradients(given)
+def test_gradients_explode_where_they_are_far_above_a_run_s_own(relu, others, verdict):
+    results = given("peak", {"mrnn": relu, "sigmoid": others, "scaled_tanh": others})
+    found = claims.exploding_gradients(results)
     assert found.verdict == verdict
     if verdict == HOLDS:
-        assert "ReLU 3.00 (0 of 3 above 10)" in found.figures and "p .050" in found.test
+        assert "ReLU 3.0 (0 of 3 runs above 10)" in found.figures and "p .050" in found.test
+
+
+def test_runs_that_logged_no_gradients_are_no_evidence(monkeypatch):
+    monkeypatch.setattr(Given, "gradient_norms", [])
+    rows = {row: [1, 1, 1] for row in ("mrnn", "sigmoid", "scaled_tanh")}
+    found = claims.exploding_gradients(given("peak", rows))
+    assert (found.verdict, found.figures) == (OPEN, "runs are missing")
 
 
 @pytest.mark.parametrize(
-    ("norms", "verdict"),
-    [([20, 30, 40], HOLDS), ([2, 3, 4], FAILS), ([2, 30, 40], OPEN), ([20, 30], OPEN)],
+    ("slow", "verdict"),
+    [([1.2, 1.21, 1.2], HOLDS), ([0.8, 0.81, 0.8], FAILS), ([0.9, 1.2, 1.0], OPEN)],
 )
-def test_small_rates_are_needed_where_gradients_explode_without(norms, verdict, monkeypatch):
+def test_small_rates_are_needed_where_they_are_better(slow, verdict, monkeypatch):
     monkeypatch.setattr(claims, "_perplexity", lambda runs: 20.0)
-    rows = ("vis_in_rnn", "vis_in_rnn_both", "vis_in_rnn_both_shared")
-    found = claims.small_rates(gradients(dict.fromkeys(rows, norms)))
+    rows = {"vis_in_rnn": [1.0, 1.01, 1.0], "vis_in_rnn_slow": slow}
+    found = claims.small_rates(given("cider", rows))
     assert found.verdict == verdict
-    assert "perplexity of `vis_in_rnn` 20.00 at the rate 0.001" in found.figures
+    assert "perplexity 20.00 and 20.00" in found.figures
+    assert "vis_in_rnn 1.0 (0 of 3 runs above 10)" in found.figures
+
+
+@pytest.mark.parametrize(("cider", "verdict"), [(1.0, FAILS), (0.5, OPEN)])
+def test_measures_that_disagree_tell_nothing(cider, verdict, monkeypatch):
+    monkeypatch.setattr(claims, "_perplexity", lambda runs: 20.0)
+    results = given("cider", {"mrnn": [1.0] * 3, "one_layer_emb": [cider] * 3})
+    for run in results.get("one_layer_emb"):
+        run.scores["bleu"] = 1.2
+    claim = next(one for one in claims.CLAIMS if getattr(one, "worse", one) != one
+                 and one.worse.row == "one_layer_emb")  # fmt: skip
+    found = claim(results)
+    assert found.verdict == verdict
+    assert ("the measures disagree" in found.figures) == (verdict == OPEN)
+
+
+@pytest.mark.parametrize(
+    ("share", "images", "verdict"),
+    [(0.71, 1000, HOLDS), (0.9, 1000, FAILS), (0.71, 50, OPEN), (0.755, 1000, OPEN)],
+)
+def test_a_share_is_the_paper_s_where_its_interval_is_near(share, images, verdict):
+    shares = {"novel": share, "images": images}
+    scores = {"captions": {GREEDY: shares, BEAM: shares}}
+    runs_of = [RunResult(Planned(), scores, {})] * 3
+    assert claims.novel_captions(DatasetResults("coco", {"mrnn": runs_of}, [])).verdict == verdict
 
 
 def test_the_chance_of_a_random_order():

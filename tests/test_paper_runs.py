@@ -157,6 +157,38 @@ def test_runs_are_made_once_and_what_fails_takes_nothing_with_it(options, preten
     assert all(one.is_finished for one in planned)
 
 
+def test_a_run_fails_by_its_last_error_and_before_it_has_begun(options, pretend, monkeypatch):
+    options = dataclasses.replace(options, rows=("mrnn", "photographs_500"), seeds=1,
+                                  tables=("retrieval", "photographs"))  # fmt: skip
+    few = dataclasses.replace(ROWS["photographs_500"], photographs=6)
+    monkeypatch.setitem(ROWS, "photographs_500", few)
+    planned = plan(options)
+    pretend["mrnn"] = "fail"
+    assert runs.make(planned[:1], jobs=1) == {"tiny/mrnn-0": "--data is damaged."}
+    pretend["mrnn"] = "crash"
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(runs.subsets, "make", full)
+    failed = runs.make(planned, jobs=2)
+    assert "ended with code 3: see " in failed["tiny/mrnn-0"]
+    assert "No space left on device" in failed["tiny/photographs_500-0"]
+
+
+def test_more_photographs_than_there_are_cannot_be_asked_for(options):
+    options = dataclasses.replace(options, rows=("photographs_500",), tables=("photographs",))
+    with pytest.raises(UserError, match=r"photographs_500 needs 500 training images, and"):
+        plan(options)
+
+
+def test_what_a_platform_says_of_one_run_is_not_passed_on(options, pretend, monkeypatch):
+    monkeypatch.setenv("AIP_CHECKPOINT_DIR", "elsewhere")
+    options = dataclasses.replace(options, rows=("mrnn",), seeds=1)
+    pretend["mrnn"] = "environment"
+    assert runs.make(plan(options), jobs=1) == {}
+
+
 def test_runs_are_made_side_by_side(options, pretend):
     options = dataclasses.replace(options, rows=("mrnn", "rnn_base"), seeds=1)
     pretend |= {"mrnn": "wait", "rnn_base": "wait"}

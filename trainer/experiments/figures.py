@@ -56,7 +56,7 @@ class Figures:
 
 
 def make(results: DatasetResults) -> Figures | None:
-    """The figures of the first run that has all tasks; `None` where there is none."""
+    """The figures of the first run that ranks; `None` where there is none."""
     ranked = [run for runs in results.rows.values() for run in runs if RETRIEVAL in run.scores]
     if not ranked:
         return None

@@ -9,6 +9,7 @@ from typing import Any
 from mrnn_tf import files
 from trainer.experiments.claims import Verdict
 from trainer.experiments.figures import Figures
+from trainer.experiments.rows import EPOCHS
 from trainer.experiments.tables import Table
 from trainer.options import PaperOptions
 from trainer.report import page as report
@@ -16,10 +17,20 @@ from trainer.report import plots, templates
 
 MARKDOWN, JSON, HTML = "paper.md", "paper.json", "paper.html"
 _TITLE = "The paper's tables, figures and claims"
+_DESCRIBED = "Generated, and the first sentences found among those of about 100 images"
 _VERDICTS = (
-    "A claim that one side is better holds where the 95 % interval of the difference is above zero "
-    "and reaches half of what the paper reports, with three seeds at least; it does not hold where "
-    "the interval is below half of what the paper reports; otherwise it cannot be told."
+    "A claim that one side is better holds where the 95 % interval of the difference (images "
+    "resampled, Student's t over seeds) is above zero and the difference is at least half of what "
+    "the paper reports, with three seeds at least. It does not hold where the interval is below "
+    "half of that. Otherwise it cannot be told, nor where CIDEr clearly says the opposite of "
+    "BLEU-1. Gradients explode where the highest norm of a run, after its warm-up, is ten times "
+    "its median. The claims are tested one by one, without a correction for their number."
+)
+_PROTOCOL = (
+    "The runs are short, and of one length within a table, so that differences are those of the "
+    "networks: {epochs} epochs. The learning rates of m-RNN, visInRnn and NIC are the best of "
+    "those tried on validation (docs/results.md), for the first two the highest one; other rows "
+    "take that of m-RNN. A figure is the mean over seeds ± their standard deviation."
 )
 
 
@@ -44,6 +55,10 @@ class PaperPage:
         return _VERDICTS
 
     @property
+    def protocol(self) -> str:
+        return _PROTOCOL.format(epochs=f"{self.options.epochs or EPOCHS:g}")
+
+    @property
     def unfinished(self) -> str:
         """Which runs are missing, as a sentence."""
         count = "1 run is" if len(self.missing) == 1 else f"{len(self.missing)} runs are"
@@ -60,6 +75,7 @@ class PaperPage:
         given += [f"--split {options.split}"] if options.split != PaperOptions.split else []
         given += [f"--preset {options.preset}"] if options.preset != PaperOptions.preset else []
         given += [f"--epochs {options.epochs:g}"] if options.epochs is not None else []
+        given += ["--meteor"] if options.meteor else []
         return f"python -m trainer.paper {' '.join(given)} --seeds {options.seeds} --output results"
 
     @property
@@ -86,6 +102,7 @@ def write(page: PaperPage, folder: str) -> list[str]:
 def markdown(page: PaperPage) -> str:
     """The page as Markdown; plots and pictures are in the HTML page alone."""
     lines = [f"# {page.title}", "", f"Made by `{page.command}`.", ""]
+    lines += [page.protocol, ""]
     lines += [*page.notes, ""] if page.notes else []
     lines += [page.unfinished, ""] if page.missing else []
     if page.verdicts:
@@ -115,7 +132,7 @@ def markdown(page: PaperPage) -> str:
 def _figure_lines(figures: Figures) -> list[str]:
     lines = [f"## Figures: {figures.dataset}", "", f"Of the run {figures.made_by}.", ""]
     if figures.described:
-        lines += ["Generated, and the first sentences retrieved; an image's own are bold:", ""]
+        lines += [f"{_DESCRIBED}; an image's own are bold:", ""]
         lines += ["| image | generated | retrieved |", "|---|---|---|"]
         for one in figures.described:
             texts = "; ".join(f"**{t}**" if right else t for t, right in one.retrieved)
@@ -181,4 +198,4 @@ def _without_pictures(figures: Figures) -> dict[str, Any]:
 def html(page: PaperPage) -> str:
     """The whole page, with plots and pictures; it loads nothing and runs nothing."""
     functions = {"line_chart": plots.line_chart, "thumbnail": report.thumbnail}
-    return templates.render("paper.html", page=page, **functions)
+    return templates.render("paper.html", page=page, described=_DESCRIBED, **functions)

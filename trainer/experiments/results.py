@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import os
+import statistics
 from collections.abc import Iterable
 
 import numpy as np
@@ -25,6 +26,7 @@ class RunResult:
     planned: PlannedRun
     scores: dict
     details: dict
+    _ciders: dict[str, PerImage] = dataclasses.field(default_factory=dict, compare=False)
 
     @classmethod
     def read(cls, planned: PlannedRun) -> "RunResult":
@@ -51,8 +53,11 @@ class RunResult:
 
     def cider(self, decoding: str = BEAM) -> PerImage:
         """CIDEr of every image."""
-        scores = metrics.evaluate(self.references, self.captions(decoding), meteor=False)
-        return PerImage.of_values([own["cider"] for own in scores.per_image.values()])
+        if decoding not in self._ciders:
+            scores = metrics.evaluate(self.references, self.captions(decoding), meteor=False)
+            values = [own["cider"] for own in scores.per_image.values()]
+            self._ciders[decoding] = PerImage.of_values(values)
+        return self._ciders[decoding]
 
     def recall(self, row: str, k: int) -> PerImage:
         """Whether the first right answer of every query is among the first k, in percent."""
@@ -68,6 +73,13 @@ class RunResult:
         """The highest norm of the gradient, before it is clipped, in the steps before a step."""
         logs = os.path.join(self.planned.folder, schema.LOG_DIR, "train")
         return curves.scalar(logs, "highest_gradient_norm")
+
+    @property
+    def gradient_peak(self) -> float | None:
+        """The highest gradient norm to the median one, once the learning rate has risen."""
+        rising = self.planned.settings[1].warmup_steps
+        norms = [norm for step, norm in self.gradient_norms if step > rising]
+        return max(norms) / statistics.median(norms) if norms else None
 
     @functools.cached_property
     def parameters(self) -> int:

@@ -1,8 +1,9 @@
 """The rows of the tables: what is trained, with which settings, and how it is evaluated.
 
-All rows train for `EPOCHS` epochs, so that their differences are those of the networks. A baseline
-that is not tuned makes a comparison worthless: the m-RNN, `vis_in_rnn` and NIC have the learning
-rate, of some, that is best for short trainings by the perplexity on Flickr8k's validation images.
+The rows of the paper's tables train for `EPOCHS` epochs, so that their differences are those of the
+networks. A baseline that is not tuned makes a comparison worthless: the learning rates of m-RNN,
+`vis_in_rnn` and NIC are the best of those in docs/results.md, by the perplexity on Flickr8k's
+validation images after as many epochs. Other rows take that of m-RNN.
 """
 
 import dataclasses

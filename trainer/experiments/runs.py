@@ -19,7 +19,7 @@ from typing import NoReturn
 import tensorflow as tf
 from absl import logging
 
-from mrnn_tf import files, run, schema
+from mrnn_tf import files, program, run, schema
 from mrnn_tf.config import ModelConfig, TrainConfig
 from mrnn_tf.data import pipeline, records
 from mrnn_tf.errors import UserError
@@ -49,7 +49,9 @@ class Dataset:
         info = records.DatasetInfo.load(directory if separator else text)
         dataset = cls(name, directory, info) if separator else cls(info.dataset, text, info)
         if not dataset.name or not set(dataset.name) <= _NAME:
-            raise UserError(f"`data` must be NAME=DIR with a name of letters; got {text!r}.")
+            raise UserError(
+                f"`data` must be NAME=DIR with a name of letters, digits, _ and -; got {text!r}."
+            )
         return dataset
 
 
@@ -93,12 +95,13 @@ class PlannedRun:
         """The records that it is trained and evaluated on."""
         if not self.row.photographs:
             return self.dataset.directory
-        return os.path.join(self.parts, f"data-{self.row.photographs}")
+        return os.path.join(self.parts, subsets.name(self.row.photographs))
 
     @property
     def parts(self) -> str:
-        """The folder of datasets that are parts of the dataset."""
-        return os.path.join(self.runs, self.dataset.name, "parts")
+        """The folder of datasets that are parts of these records."""
+        fingerprint = self.dataset.info.fingerprint[:8]
+        return os.path.join(self.runs, self.dataset.name, f"parts-{fingerprint}")
 
     @property
     def settings(self) -> tuple[ModelConfig, TrainConfig]:
@@ -118,7 +121,10 @@ class PlannedRun:
     @property
     def shown(self) -> str:
         """The commands for a reader, with the names of directories and not their paths."""
-        commands = self.commands(f"data/{self.dataset.name}", "runs")
+        data = f"data/{self.dataset.name}"
+        if self.row.photographs:
+            data = os.path.join("runs", os.path.relpath(self.data, self.runs))
+        commands = self.commands(data, "runs")
         return " && ".join(f"python -m {shlex.join(command)}" for command in commands)
 
     def commands(self, data: str, runs: str) -> list[list[str]]:
@@ -148,6 +154,8 @@ class PlannedRun:
         if self.is_finished:
             self._check_evaluation()
         model, train = self.settings
+        if _is_same_run(config.train.initial_run, train.initial_run):  # under another path
+            train = dataclasses.replace(train, initial_run=config.train.initial_run)
         expected = dataclasses.replace(config, model=model, train=train)
         if not self.row.photographs:  # whose records may not be made yet
             expected = dataclasses.replace(expected, dataset=self.dataset.info.fingerprint)
@@ -173,6 +181,11 @@ class PlannedRun:
 
     def __str__(self) -> str:
         return f"{self.dataset.name}/{self.name}-{self.seed}"
+
+
+def _is_same_run(path: str, other: str) -> bool:
+    """Whether two run directories have the same dataset, row and seed."""
+    return path.rstrip("/").split("/")[-2:] == other.rstrip("/").split("/")[-2:]
 
 
 def plan(options: PaperOptions) -> list[PlannedRun]:
@@ -203,6 +216,12 @@ def plan(options: PaperOptions) -> list[PlannedRun]:
         if name in wanted and (row.supports_claim or seed == 0)
     ]
     for one in planned:
+        images = one.dataset.info.splits[schema.TRAIN].images
+        if (one.row.photographs or 0) > images:
+            raise UserError(
+                f"`rows`: {one.name} needs {one.row.photographs:,} training images, and "
+                f"{one.dataset.directory} has {images:,}: leave it out."
+            )
         one.check()
     if "server" in options.tables and options.tables != PAPER_TABLES:  # it was asked for
         _check_references(datasets, options.split)
@@ -254,18 +273,27 @@ class _Work:
     def __init__(self, planned: PlannedRun, jobs: int):
         self.planned, self.error = planned, ""
         os.makedirs(planned.folder, exist_ok=True)
-        if planned.row.photographs:
-            parts = pathlib.Path(planned.parts)
-            subsets.make(planned.dataset.directory, planned.row.photographs, parts)
-        self._environment = {"TF_CPP_MIN_LOG_LEVEL": "3"}
+        self._begin = os.path.getsize(self._log) if os.path.exists(self._log) else 0
+        # What a platform says of its one run is none of many.
+        self._environment = {k: v for k, v in os.environ.items() if not k.startswith("AIP_")}
+        self._environment.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
         if jobs > 1:  # or each would take all cores
             threads = max(1, (os.cpu_count() or 1) // jobs)
-            self._environment["TF_NUM_INTRAOP_THREADS"] = str(threads)
+            self._environment.setdefault("TF_NUM_INTRAOP_THREADS", str(threads))
         self._commands = planned.commands(planned.data, planned.runs)
-        self._start()
+        self.process = None
+        try:
+            if planned.row.photographs:
+                source, parts = planned.dataset.directory, pathlib.Path(planned.parts)
+                subsets.make(source, planned.row.photographs, parts, planned.options.split)
+            self._start()
+        except (UserError, OSError) as error:  # the other runs go on
+            self.error = program.sentence(error)
 
     def is_over(self) -> bool:
         """Whether all commands are through, or one failed; starts the next one."""
+        if self.process is None:
+            return True
         if (code := self.process.poll()) is None:
             return False
         if code:
@@ -278,13 +306,13 @@ class _Work:
     def _start(self) -> None:
         command = [sys.executable, "-m", *self._commands.pop(0)]
         with open(self._log, "a") as log:
-            environment = self._environment | os.environ
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment)
 
     def _reason(self, code: int) -> str:
         if code == RESTART_ME:
             return "it was stopped; the same command goes on."
-        lines = pathlib.Path(self._log).read_text(errors="replace").splitlines()
+        lines = pathlib.Path(self._log).read_bytes()[self._begin :].decode(errors="replace")
+        lines = lines.splitlines()
         errors = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
         return errors[-1] if errors else f"it ended with code {code}: see {self._log}."
 
@@ -297,15 +325,20 @@ class _Work:
 def _ended_together(at_work: Sequence[_Work]) -> Iterator[None]:
     """Asks the processes to stop where this one is: they save their state before."""
 
-    def stop(*_) -> NoReturn:
-        sys.exit(RESTART_ME)
+    def stop(number: int, _) -> NoReturn:
+        sys.exit(RESTART_ME if number == signal.SIGTERM else program.INTERRUPTED)
 
-    before = signal.signal(signal.SIGTERM, stop)
+    numbers = [signal.SIGTERM]
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a shell's background
+        numbers.append(signal.SIGINT)
+    before = [signal.signal(number, stop) for number in numbers]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
-        for work in at_work:
-            work.process.terminate()
-        for work in at_work:
-            work.process.wait()
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+        processes = [work.process for work in at_work if work.process]
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()

@@ -1,4 +1,4 @@
-"""Whether a difference is more than chance: bootstrap over images and seeds, permutations.
+"""Whether a difference is more than chance: bootstrap over images, Student's t over seeds.
 
 A score of a split is a function of sums over its images: BLEU of n-gram counts, CIDEr and recalls
 of a value each. So a resampled split is a product of the weights of its images and their sums.
@@ -91,19 +91,17 @@ def bootstrap(
 ) -> Difference:
     """Compares the runs of two sides on the same images, one of each seed.
 
-    Every resample draws images, the same for all runs, and seeds: `paired` ones where both sides
-    are measured on the same runs, those of each side by themselves where they are not.
+    Every resample draws images, the same for all runs. Three seeds are too few to be resampled:
+    what they add is drawn from Student's t, by the spread of the differences where both sides are
+    measured on the same runs (`paired`), or else by one spread that both sides share.
     """
     rng, images = np.random.default_rng(seed), len(first[0])
     weights = rng.multinomial(images, np.full(images, 1 / images), RESAMPLES).astype(np.float64)
-    sides = [np.stack([run.scores(weights) for run in side], axis=1) for side in (first, second)]
-    drawn = [rng.integers(0, side.shape[1], side.shape) for side in sides]
-    if paired:
-        drawn[1] = drawn[0]
-    means = [
-        np.take_along_axis(*pair, axis=1).mean(axis=1) for pair in zip(sides, drawn, strict=True)
-    ]
+    means = [np.mean([run.scores(weights) for run in side], axis=0) for side in (first, second)]
+    error, freedom = _seed_error(*([run.score for run in side] for side in (first, second)), paired)
     differences = means[0] - means[1]
+    if freedom:
+        differences += error * rng.standard_t(freedom, RESAMPLES)
     low, high = np.quantile(differences, [0.025, 0.975])
     p = 2 * min((differences <= 0).mean(), (differences >= 0).mean())
     scores = (float(np.mean([run.score for run in side])) for side in (first, second))
@@ -111,6 +109,16 @@ def bootstrap(
     return Difference(
         *scores, float(low), float(high), min(1.0, max(p, 1 / RESAMPLES)), seeds, images
     )
+
+
+def _seed_error(first: Sequence[float], second: Sequence[float], paired: bool) -> tuple[float, int]:
+    """The standard error of a difference of means over seeds, and its degrees of freedom."""
+    sides = [np.subtract(first, second)] if paired else [np.array(first), np.array(second)]
+    freedom = sum(len(side) - 1 for side in sides)
+    if not freedom:
+        return 0.0, 0
+    squares = sum(float(np.square(side - side.mean()).sum()) for side in sides)
+    return math.sqrt(squares / freedom * sum(1 / len(side) for side in sides)), freedom
 
 
 def seed_count(seeds: int) -> str:

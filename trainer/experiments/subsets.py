@@ -1,8 +1,8 @@
 """Datasets with a part of the training images: what somebody with fewer photographs has."""
 
-import itertools
 import json
 import random
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -13,41 +13,48 @@ from trainer.options import PrepareOptions
 from trainer.prepare import prepare
 
 
-def make(data: str, photographs: int, folder: Path, seed: int = 0) -> str:
-    """Prepares a dataset with some training images, chosen by the seed, and the validation images.
+def name(photographs: int) -> str:
+    """The folder of the dataset with so many training images."""
+    return f"data-{photographs}"
 
-    Smaller ones are parts of larger ones. The vocabulary is that of the chosen captions.
+
+def make(data: str, photographs: int, folder: Path, split: str = schema.VAL, seed: int = 0) -> str:
+    """Prepares a dataset with some training images, chosen by the seed, and all of other splits.
+
+    Those are the validation images and the ones of `split`. Smaller datasets are parts of larger
+    ones. The vocabulary is that of the chosen captions.
     """
-    output, source = folder / f"data-{photographs}", folder / "source"
+    output, source = folder / name(photographs), folder / "source"
+    others = [other for other in dict.fromkeys((schema.VAL, split)) if other != schema.TRAIN]
     if not (output / schema.DATASET_FILE).exists():
         if not (source / "names.txt").exists():
-            _write_source(data, source)
+            _write_source(data, source, (schema.TRAIN, *others))
         captions = dict(pipeline.captions_by_id(data, schema.TRAIN))
         chosen = random.Random(seed).sample(sorted(captions), len(captions))[:photographs]
-        listed = ((schema.TRAIN, name, captions[name]) for name in chosen)
-        validation = pipeline.captions_by_id(data, schema.VAL)
-        listed = itertools.chain(listed, ((schema.VAL, *image) for image in validation))
+        listed = {schema.TRAIN: ((image, captions[image]) for image in chosen)}
+        listed |= {other: pipeline.captions_by_id(data, other) for other in others}
         lines = (
-            json.dumps({"image": name, "captions": texts, "split": split}) + "\n"
-            for split, name, texts in listed
+            json.dumps({"image": image, "captions": texts, "split": own}) + "\n"
+            for own, images in listed.items()
+            for image, texts in images
         )
         listing = source / f"{photographs}.jsonl"
         listing.write_text("".join(lines))
         files = {"features": (source / "features.npy",), "names": source / "names.txt"}
-        name = (records.DatasetInfo.load(data).identity,)
+        encoder = (records.DatasetInfo.load(data).identity,)
         prepare(
             PrepareOptions(
-                dataset="jsonl", source=listing, output=output, encoder_name=name, **files
+                dataset="jsonl", source=listing, output=output, encoder_name=encoder, **files
             )
         )
     return str(output)
 
 
-def _write_source(data: str, source: Path) -> None:
-    """The features of all images, and their names."""
+def _write_source(data: str, source: Path, splits: Iterable[str]) -> None:
+    """The features of all images of some splits, and their names."""
     source.mkdir(parents=True, exist_ok=True)
     names, features = [], []
-    for split in (schema.TRAIN, schema.VAL):
+    for split in splits:
         for batch in pipeline.image_batches(pipeline.Source(data, split, None), 64):
             names += [name.decode() for name in batch[schema.IDS].numpy()]
             features.append(batch[schema.FEATURES].numpy())

@@ -5,10 +5,11 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from mrnn_tf.config import ORACLES
+from mrnn_tf.config import COMBINED, MBR, ORACLES
 from mrnn_tf.metrics import captions as metrics
 from mrnn_tf.model.variants import WIRINGS
 from trainer.evaluation.captions import GREEDY
+from trainer.evaluation.rerank import PAPER_ROWS
 from trainer.evaluation.rerank import ROWS as RERANKED
 from trainer.evaluation.retrieval import IMAGE_TO_TEXT, TEXT_TO_IMAGE
 from trainer.experiments.results import BEAM, DatasetResults, RunResult
@@ -21,7 +22,7 @@ BLEU = {f"bleu_{n}": f"BLEU-{n}" for n in range(1, 5)}
 GENERATION = {"perplexity": "Perplexity", **BLEU, "cider": "CIDEr"}
 CAPTION = page.CAPTION_METRICS
 RANKS = page.RANK_METRICS
-RECURRENT = {"units": "RNN dim.", "lstm": "LSTM", "gradient_norm": "highest gradient norm",
+RECURRENT = {"units": "RNN dim.", "lstm": "LSTM", "gradient_peak": "gradient peak",
              "parameters": "parameters", **GENERATION}  # fmt: skip
 VARIANTS = {"parameters": "parameters", "perplexity": "Perplexity",
             **{f"greedy_{name}": f"{label}, greedy" for name, label in BLEU.items()},
@@ -96,7 +97,7 @@ def notes(tables: Sequence[str], results: DatasetResults) -> list[str]:
 
 def _generation(results: DatasetResults) -> list[Table]:
     rows = _published("generation", results.name, GENERATION)
-    rows += _published("server", results.name, GENERATION)
+    rows += _published("server", results.name, GENERATION, references=REFERENCES[0])
     for name in TABLE_ROWS["generation"]:
         for decoding in (GREEDY, BEAM):
             rows += _ours(results, name, GENERATION, _captions(decoding), decoding)
@@ -122,7 +123,7 @@ def _retrieval(results: DatasetResults) -> list[Table]:
         note = (
             "Sentences are compared by log P(s|I) - log P(s), taken of sampled training images "
             "(sample), of the mean image (mean), of nothing (none), or as perplexities divided by "
-            "those of the mean image (kiros). A network that sees no image ranks by chance."
+            "those of the mean image (kiros)."
         )
         tables.append(_table("retrieval", results, title, RANKS, rows, note))
     return tables
@@ -146,22 +147,27 @@ def _recurrent(results: DatasetResults) -> list[Table]:
     for name in TABLE_ROWS["recurrent"]:
         rows += _ours(results, name, RECURRENT, _recurrent_facts, "")
     note = (
-        "The gradient norm is the highest of a training, before clipping. Captions by a beam of "
-        "five."
+        "The gradient peak is the highest norm of a training to its median one, before clipping "
+        "and after the warm-up. Captions by a beam of five."
     )
     return [_table("recurrent", results, "Recurrent layers", RECURRENT, rows, note)]
 
 
 def _rerank(results: DatasetResults) -> list[Table]:
     rows = _published("rerank", results.name, CAPTION)
-    shown = {"bleu": "NNref-BLEU", "cider": "NNref-CIDEr", "mbr": "mbr", "combined": "combined"}
-    notes = {RERANKED[method]: text for method, text in shown.items()}
+    notes = {PAPER_ROWS["bleu"]: "NNref-BLEU", PAPER_ROWS["cider"]: "NNref-CIDEr"}
+    shown = {"bleu": "whitened, BLEU", "cider": "whitened, CIDEr", MBR: "mbr", COMBINED: "combined"}
+    notes |= {RERANKED[method]: text for method, text in shown.items()}
     notes |= {oracle: f"{oracle.removeprefix('oracle_').upper()} oracle" for oracle in ORACLES}
     for name in TABLE_ROWS["rerank"]:
         rows += _ours(results, name, CAPTION, _captions(BEAM), BEAM)
         for row, note in notes.items():
             rows += _ours(results, name, CAPTION, _reranked(row), note)
-    note = "The ten sentences of a beam of ten, chosen by the captions of 60 training images."
+    note = (
+        "The ten sentences of a beam of ten, chosen by the captions of 60 training images: NNref "
+        "by refined features, as in the paper; whitened and combined by whitened features, which "
+        "were chosen on Flickr8k's validation split; mbr by the other nine sentences."
+    )
     return [_table("rerank", results, "Consensus reranking", CAPTION, rows, note)]
 
 
@@ -234,10 +240,10 @@ def _of_references(decoding: str, count: int) -> Measured:
 def _recurrent_facts(run: RunResult) -> Mapping[str, float | str]:
     model, _ = run.planned.settings
     cell = WIRINGS[model.variant].cell or model.cell
-    norm = max((norm for _, norm in run.gradient_norms), default=None)
     facts = {"units": str(model.recurrent), "lstm": "yes" if cell == "lstm" else "no"}
     facts |= {"parameters": f"{run.parameters:,}"}
-    return facts | ({} if norm is None else {"gradient_norm": norm}) | run.scores[CAPTIONS][BEAM]
+    peak = {} if run.gradient_peak is None else {"gradient_peak": run.gradient_peak}
+    return facts | peak | run.scores[CAPTIONS][BEAM]
 
 
 def _variant_facts_of(decoding: str) -> Measured:
@@ -296,7 +302,7 @@ def _chance(results: DatasetResults, direction: str) -> list[TableRow]:
             rank for rank in range(1, total + 1) if _found(rank, count, total) >= 0.5
         ))  # fmt: skip
     cells = {name: Cell(values=(value,), metric=name) for name, value in values.items()}
-    return [TableRow("Random, or RNN-Base", "expected", cells, True)]
+    return [TableRow("Chance", "as any network without the image", cells, True)]
 
 
 def _found(k: int, right: int, total: int) -> float:
@@ -319,6 +325,6 @@ def _table(name, results, heading, columns, rows, note="") -> Table:
 
 
 def _figure(value: float, metric: str) -> str:
-    if metric == "gradient_norm":
-        return f"{value:.2f}"
+    if metric == "gradient_peak":
+        return f"{value:.1f}"
     return page.figure(value, metric.removeprefix("greedy_").removesuffix("_without_unknown"))
