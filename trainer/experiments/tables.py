@@ -260,7 +260,7 @@ def _ours(
 ) -> list[TableRow]:
     """The row of our runs of a name; none where no run is finished or nothing was measured."""
     runs = results.get(name)
-    measured = [measure(run) for run in runs]
+    measured = [values for run in runs if (values := measure(run))]
     cells = {}
     for metric in columns:
         values = [one[metric] for one in measured if metric in one]
@@ -270,7 +270,7 @@ def _ours(
             cells[metric] = Cell(values=tuple(values), metric=metric)
     if not cells:
         return []
-    note = ", ".join(filter(None, [note, seed_count(len(runs))]))
+    note = ", ".join(filter(None, [note, seed_count(len(measured))]))
     return [TableRow(ROWS[name].label, note, cells, True, runs[0].planned.shown)]
 
 
