@@ -38,9 +38,10 @@ def expected(servable: IndexServable, name: str, inputs: Tensors, found: Tensors
         schema.SIMILAR_IMAGES: (_similar_images, schema.IDS, schema.SCORES),
         schema.CAPTION_RERANKED: (_caption_reranked, schema.CAPTIONS, schema.CONSENSUS),
     }[name]
-    if name == schema.CAPTION_RERANKED:  # one for all queries: it is slow to make
-        compute = functools.partial(compute, Comparison("cider", servable.corpus))
     [queries] = inputs.values()
+    if name == schema.CAPTION_RERANKED:  # all queries are decoded at once
+        queries = list(zip(queries, _decoded(servable, queries), strict=True))
+        compute = functools.partial(compute, Comparison("cider", servable.corpus))
     rows = []
     for row, query in enumerate(queries):
         results = list(zip(*(found[text][row].tolist() for text in texts), strict=True))
@@ -91,10 +92,11 @@ def _word_scores(servable: IndexServable, prefixes: np.ndarray, found: np.ndarra
     scores = np.zeros((*found.shape, servable.settings.max_prefix_words), np.float32)
     for query, prefix in enumerate(prefixes):
         [ids] = servable.vocabulary.ids([prefix]).to_list()
-        for rank, image_id in enumerate(found[query]):
-            if image_id:
-                image = index.images[[rows[image_id]]]
-                scores[query, rank, : len(ids)] = _word_log_probs(servable, np.array([ids]), image)
+        ranks = np.flatnonzero(found[query] != b"")
+        if len(ranks):
+            images = index.images[[rows[image_id] for image_id in found[query][ranks]]]
+            words = np.repeat([ids], len(ranks), axis=0)
+            scores[query, ranks, : len(ids)] = _word_log_probs(servable, words, images)
     return scores
 
 
@@ -145,16 +147,23 @@ def _similar_images(servable: IndexServable, features: np.ndarray, found: list[R
     return [(names[row], score) for row, score in zip(rows, scores, strict=True)]
 
 
+def _decoded(servable: IndexServable, features: np.ndarray) -> list[list[bytes]]:
+    """The captions of every image by the beam search."""
+    model = servable.network.model
+    image = model.project_image(features)
+    decoded = decode.beam(*decode.begin(model, image), servable.settings)
+    sentences = servable.vocabulary.sentences(decoded.ids).numpy()
+    is_sentence = decoded.log_probs.numpy() > schema.MISSING_LOG_PROB
+    return [own[there].tolist() for own, there in zip(sentences, is_sentence, strict=True)]
+
+
 def _caption_reranked(
-    comparison: Comparison, servable: IndexServable, features: np.ndarray, _
+    comparison: Comparison, servable: IndexServable, query: tuple[np.ndarray, list[bytes]], _
 ) -> Scored:
-    model, settings = servable.network.model, servable.settings
-    image = model.project_image(features[np.newaxis])
-    decoded = decode.beam(*decode.begin(model, image), settings)
-    is_sentence = decoded.log_probs[0] > schema.MISSING_LOG_PROB
-    captions = servable.vocabulary.sentences(decoded.ids[0][is_sentence]).numpy().tolist()
-    refined = scaled_tanh(image["multimodal"]).numpy()
-    near = servable.neighbourhood.nearest(refined, settings.neighbours)
+    features, captions = query
+    refined = servable.network.model.refined(features[np.newaxis]).numpy()
+    near = servable.neighbourhood.nearest(refined, servable.settings.neighbours)
     n_best = {0: NBest(tuple(caption.decode() for caption in captions))}
-    scores = comparison(n_best, near).scores("cider", RerankSettings(settings.neighbours))[0]
+    settings = RerankSettings(servable.settings.neighbours)
+    scores = comparison(n_best, near).scores("cider", settings)[0]
     return [((caption,), score) for caption, score in zip(captions, scores, strict=True)]
