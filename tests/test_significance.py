@@ -55,6 +55,11 @@ def test_the_spread_of_seeds_counts_unless_the_runs_are_the_same():
     assert same.low == pytest.approx(0.1) and same.high == pytest.approx(0.1)
 
 
+def test_one_seed_has_no_spread():
+    found = bootstrap(values(0.1, 1), values(0.0, 2, spread=0.2), paired=False)
+    assert found.high - found.low == pytest.approx(0.0, abs=1e-9) and found.seeds == 1
+
+
 @pytest.mark.parametrize("paired", [False, True])
 def test_three_seeds_cover_the_truth_as_often_as_they_say(paired):
     rng, covered = np.random.default_rng(0), 0

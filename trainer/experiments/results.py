@@ -9,8 +9,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from mrnn_tf import files, schema
+from mrnn_tf.data import pipeline
 from mrnn_tf.metrics import captions as metrics
-from mrnn_tf.metrics import coco
 from trainer.experiments.runs import PlannedRun
 from trainer.experiments.significance import PerImage
 from trainer.options import CAPTIONS, NEAREST, RERANK, RETRIEVAL, Decoding
@@ -45,7 +45,7 @@ class RunResult:
     @functools.cached_property
     def references(self) -> dict[str, list[str]]:
         """The reference captions of the images."""
-        return coco.read_references(os.path.join(self.planned.report, "references.json"))
+        return dict(pipeline.captions_by_id(self.planned.data, self.planned.options.split))
 
     def bleu(self, order: int, decoding: str = BEAM) -> PerImage:
         """What BLEU of an order is made of, image by image."""

@@ -112,10 +112,13 @@ def bootstrap(
 
 
 def _seed_error(first: Sequence[float], second: Sequence[float], paired: bool) -> tuple[float, int]:
-    """The standard error of a difference of means over seeds, and its degrees of freedom."""
+    """The standard error of a difference of means over seeds, and its degrees of freedom.
+
+    It is 0 where a side has one seed: its spread is not known.
+    """
     sides = [np.subtract(first, second)] if paired else [np.array(first), np.array(second)]
     freedom = sum(len(side) - 1 for side in sides)
-    if not freedom:
+    if min(map(len, sides)) < 2:
         return 0.0, 0
     squares = sum(float(np.square(side - side.mean()).sum()) for side in sides)
     return math.sqrt(squares / freedom * sum(1 / len(side) for side in sides)), freedom
