@@ -98,11 +98,9 @@ def main(directory: str, calls_path: str, results_path: str) -> None:
         tf.load_op_library(os.path.join(package, "python", "ops", f"{library}.so"))
     results = []
     # No soft placement, as in TF Serving: a device that the graph names must exist. The graph is
-    # optimised as there, but in one pass instead of two, and constants are not computed ahead.
+    # optimised as there, but in one pass instead of two.
     config = tf.compat.v1.ConfigProto()
-    rewriting = config.graph_options.rewrite_options
-    rewriting.meta_optimizer_iterations = RewriterConfig.ONE
-    rewriting.constant_folding = RewriterConfig.OFF
+    config.graph_options.rewrite_options.meta_optimizer_iterations = RewriterConfig.ONE
     with tf.Graph().as_default(), tf.compat.v1.Session(config=config) as session:
         loaded = tf.compat.v1.saved_model.load(session, ["serve"], directory)
         for name, inputs in calls:

@@ -254,6 +254,15 @@ def test_small_rates_are_needed_where_they_are_better(slow, verdict, monkeypatch
     assert "vis_in_rnn 1.0 (0 of 3 runs above 10)" in found.figures
 
 
+def test_an_evaluation_of_another_version_is_told_in_a_sentence():
+    class Older(Planned):
+        report = "runs/tiny/mrnn_shared-0/report/val"
+
+    run = RunResult(Older(), {}, {"rerank": {"captions": {}}})
+    with pytest.raises(UserError, match=r"mrnn_shared-0/report/val was evaluated without .*nnref"):
+        run.captions("nnref-cider")
+
+
 @pytest.mark.parametrize(("cider", "verdict"), [(1.0, FAILS), (0.5, OPEN)])
 def test_measures_that_disagree_tell_nothing(cider, verdict, monkeypatch):
     monkeypatch.setattr(claims, "_perplexity", lambda runs: 20.0)

@@ -27,7 +27,7 @@ import tiny
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "1800"))
 GOOD, HOSTILE = 14, 17  # clients, beside the one that asks how the server is
-WARM_UP = min(300.0, SECONDS / 4)  # versions of both models have come and gone by then
+WARM_UP = min(60.0, SECONDS / 4)
 TIMEOUT = 60  # seconds for one request
 MEGABYTES = 100  # of growth since the warm-up
 LINES_A_MINUTE = 60  # in the log

@@ -65,7 +65,7 @@ class Side:
 
 
 @dataclasses.dataclass(frozen=True)
-class Comparison:
+class DifferenceClaim:
     """A claim that one side is better than the other by about `size`."""
 
     claim: str
@@ -253,17 +253,19 @@ def _agreement(features: str) -> Measure:
     return lambda run: run.agreement(features)
 
 
-def _variant(claim: str, row: str, label: str, size: float, reported: str) -> Comparison:
+def _variant(claim: str, row: str, label: str, size: float, reported: str) -> DifferenceClaim:
     """A claim that the m-RNN beats a variant on BLEU-1, with the paper's greedy decoding."""
     measure = _bleu(1, GREEDY)
     sides = Side("mrnn", measure, "m-RNN"), Side(row, measure, label)
-    return Comparison(claim, *sides, "BLEU-1, greedy", size, reported, is_variant=True)
+    return DifferenceClaim(claim, *sides, "BLEU-1, greedy", size, reported, is_variant=True)
 
 
-def _within(claim: str, row: str, sides: dict[str, Measure], metric: str, **more) -> Comparison:
+def _within(
+    claim: str, row: str, sides: dict[str, Measure], metric: str, **more
+) -> DifferenceClaim:
     """A claim that one measure of the same runs is higher than another."""
     better, worse = (Side(row, measure, label) for label, measure in sides.items())
-    return Comparison(claim, better, worse, metric, paired=True, **more)
+    return DifferenceClaim(claim, better, worse, metric, paired=True, **more)
 
 
 IN_RNN = "the image in the multimodal layer beats the image in the RNN by about 5 % B-1"
@@ -320,7 +322,7 @@ CLAIMS: tuple[Callable[[DatasetResults], Verdict], ...] = (
     ),
     enough_units,
     novel_captions,
-    Comparison(
+    DifferenceClaim(
         "the m-RNN with 256 units beats NIC with an LSTM of 512",
         Side("mrnn", _bleu(4, BEAM), "m-RNN"), Side("nic", _bleu(4, BEAM), "NIC"),
         "BLEU-4, beam of five", 0.0, "Flickr30K: better in most figures, with other features",

@@ -27,10 +27,10 @@ _VERDICTS = (
     "its median. The claims are tested one by one, without a correction for their number."
 )
 _PROTOCOL = (
-    "The runs are short, and of one length within a table, so that differences are those of the "
-    "networks: {epochs} epochs. The learning rates of m-RNN, visInRnn and NIC are the best of "
-    "those tried on validation (docs/results.md), for the first two the highest one; other rows "
-    "take that of m-RNN. A figure is the mean over seeds ± their standard deviation."
+    "The rows of the paper's tables are short trainings of one length, {epochs} epochs, so that "
+    "differences are those of the networks. The learning rates of m-RNN, visInRnn and NIC are the "
+    "best of those tried on validation (docs/results.md), for the first two the highest one; other "
+    "rows take that of m-RNN. A figure is the mean over seeds ± their standard deviation."
 )
 
 

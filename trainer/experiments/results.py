@@ -10,6 +10,7 @@ import numpy as np
 
 from mrnn_tf import files, schema
 from mrnn_tf.data import pipeline
+from mrnn_tf.errors import UserError
 from mrnn_tf.metrics import captions as metrics
 from trainer.experiments.runs import PlannedRun
 from trainer.experiments.significance import PerImage
@@ -40,7 +41,10 @@ class RunResult:
         for task in (CAPTIONS, RERANK):
             if decoding in self.details.get(task, {}).get("captions", {}):
                 return self.details[task]["captions"][decoding]
-        raise KeyError(decoding)
+        raise UserError(
+            f"{self.planned.report} was evaluated without the captions of {decoding!r}, maybe by "
+            "another version: remove it, and it is evaluated again."
+        )
 
     @functools.cached_property
     def references(self) -> dict[str, list[str]]:

@@ -284,8 +284,8 @@ class _Work:
         self.process = None
         try:
             if planned.row.photographs:
-                source, parts = planned.dataset.directory, pathlib.Path(planned.parts)
-                subsets.make(source, planned.row.photographs, parts, planned.options.split)
+                parts = pathlib.Path(planned.parts)
+                subsets.make(planned.dataset.directory, planned.row.photographs, parts)
             self._start()
         except (UserError, OSError) as error:  # the other runs go on
             self.error = program.sentence(error)

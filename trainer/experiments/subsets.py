@@ -14,25 +14,25 @@ from trainer.prepare import prepare
 
 
 def name(photographs: int) -> str:
-    """The folder of the dataset with so many training images."""
+    """The name of the folder of a dataset with this number of training images."""
     return f"data-{photographs}"
 
 
-def make(data: str, photographs: int, folder: Path, split: str = schema.VAL, seed: int = 0) -> str:
+def make(data: str, photographs: int, folder: Path, seed: int = 0) -> str:
     """Prepares a dataset with some training images, chosen by the seed, and all of other splits.
 
-    Those are the validation images and the ones of `split`. Smaller datasets are parts of larger
-    ones. The vocabulary is that of the chosen captions.
+    Smaller datasets are parts of larger ones. The vocabulary is that of the chosen captions.
     """
     output, source = folder / name(photographs), folder / "source"
-    others = [other for other in dict.fromkeys((schema.VAL, split)) if other != schema.TRAIN]
     if not (output / schema.DATASET_FILE).exists():
+        info = records.DatasetInfo.load(data)
         if not (source / "names.txt").exists():
-            _write_source(data, source, (schema.TRAIN, *others))
+            _write_source(data, source, info.splits)
         captions = dict(pipeline.captions_by_id(data, schema.TRAIN))
         chosen = random.Random(seed).sample(sorted(captions), len(captions))[:photographs]
         listed = {schema.TRAIN: ((image, captions[image]) for image in chosen)}
-        listed |= {other: pipeline.captions_by_id(data, other) for other in others}
+        others = [split for split in info.splits if split != schema.TRAIN]
+        listed |= {split: pipeline.captions_by_id(data, split) for split in others}
         lines = (
             json.dumps({"image": image, "captions": texts, "split": own}) + "\n"
             for own, images in listed.items()
@@ -41,10 +41,13 @@ def make(data: str, photographs: int, folder: Path, split: str = schema.VAL, see
         listing = source / f"{photographs}.jsonl"
         listing.write_text("".join(lines))
         files = {"features": (source / "features.npy",), "names": source / "names.txt"}
-        encoder = (records.DatasetInfo.load(data).identity,)
         prepare(
             PrepareOptions(
-                dataset="jsonl", source=listing, output=output, encoder_name=encoder, **files
+                dataset="jsonl",
+                source=listing,
+                output=output,
+                encoder_name=(info.identity,),
+                **files,
             )
         )
     return str(output)
